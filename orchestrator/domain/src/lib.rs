@@ -1,1 +1,29 @@
+//! The words every part of Mayfly shares, and the two seams to chat platforms.
+//!
+//! This crate depends on none of ours: adapters and orchestrator meet only here.
+#![warn(missing_docs)]
 
+mod apology;
+mod author;
+mod id;
+mod inbox;
+mod limits;
+mod message;
+mod platform;
+mod reply;
+mod sandbox_ref;
+mod thread;
+
+pub use apology::Apology;
+pub use author::Author;
+pub use id::{
+    AgentId, BaseId, BlobHash, DeliveryId, IdError, InstallationId, LayerId, MessageId, SnapshotId,
+    ThreadId, TickId,
+};
+pub use inbox::{Accepted, Arrival, Inbox, InboxError};
+pub use limits::Limits;
+pub use message::{MAX_TEXT, MessageOutcome, NewMessage, TextError, check_text};
+pub use platform::{DeliverError, Platform};
+pub use reply::{Reply, ReplyFile};
+pub use sandbox_ref::{SandboxRef, SandboxRefError};
+pub use thread::ThreadKey;
