@@ -183,7 +183,9 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal with this sentence.
     pub fn new(reason: impl Into<String>) -> Self {
-        Refusal { reason: reason.into() }
+        Refusal {
+            reason: reason.into(),
+        }
     }
 }
 
@@ -252,15 +254,20 @@ fn put_json(out: &mut Vec<u8>, kind: u8, id: Id, value: &impl Serialize) {
 }
 
 fn json<'a, T: Deserialize<'a>>(kind: u8, payload: &'a [u8]) -> Result<T, FrameError> {
-    serde_json::from_slice(payload)
-        .map_err(|error| FrameError::Payload { kind, detail: error.to_string() })
+    serde_json::from_slice(payload).map_err(|error| FrameError::Payload {
+        kind,
+        detail: error.to_string(),
+    })
 }
 
 fn empty(kind: u8, payload: &[u8]) -> Result<(), FrameError> {
     if payload.is_empty() {
         return Ok(());
     }
-    Err(FrameError::Payload { kind, detail: format!("{} bytes where none belong", payload.len()) })
+    Err(FrameError::Payload {
+        kind,
+        detail: format!("{} bytes where none belong", payload.len()),
+    })
 }
 
 impl Frame for Order {
@@ -300,8 +307,12 @@ impl Frame for Order {
     }
 }
 
-const STREAMS: [Stream; 4] =
-    [Stream::Stdout, Stream::Stderr, Stream::StdoutCut, Stream::StderrCut];
+const STREAMS: [Stream; 4] = [
+    Stream::Stdout,
+    Stream::Stderr,
+    Stream::StdoutCut,
+    Stream::StderrCut,
+];
 const OUTPUT: u8 = 34;
 
 impl Frame for Notice {
@@ -327,7 +338,10 @@ impl Frame for Notice {
                 Notice::Output(id, stream, payload.to_vec())
             }
             38 => Notice::Exit(id, json(kind, payload)?),
-            39 => Notice::Done(id, json::<Option<Refusal>>(kind, payload)?.map_or(Ok(()), Err)),
+            39 => Notice::Done(
+                id,
+                json::<Option<Refusal>>(kind, payload)?.map_or(Ok(()), Err),
+            ),
             40 => Notice::Data(id, payload.to_vec()),
             other => return Err(FrameError::Kind(other)),
         })

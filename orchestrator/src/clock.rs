@@ -1,0 +1,63 @@
+//! The two clocks: wall time for rows, boot time for durations that must survive a suspend.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// Unix time in milliseconds.
+#[allow(clippy::disallowed_methods)]
+pub fn unix_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |age| age.as_millis() as i64)
+}
+
+/// Time since boot, suspended time included (`CLOCK_BOOTTIME`).
+pub fn boot_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// How long a renewal holds.
+pub const LEASE: Duration = Duration::from_secs(30);
+/// How often it is renewed.
+pub const RENEWAL: Duration = Duration::from_secs(5);
+/// From this age on the worker neither sends heartbeats nor lets its gateway answer.
+pub const STALE: Duration = Duration::from_secs(15);
+/// How often a live sandbox is told that its worker holds the claim.
+pub const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// When the worker last sent a renewal that was then confirmed. Its age counts from the sending.
+#[derive(Debug, Clone, Default)]
+pub struct Lease(Arc<AtomicU64>);
+
+impl Lease {
+    /// Records a renewal that was sent at `sent` ([`boot_time`]) and has been confirmed.
+    pub fn confirm(&self, sent: Duration) {
+        self.0.fetch_max(sent.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether heartbeats may be sent.
+    pub fn fresh(&self) -> bool {
+        let sent = Duration::from_millis(self.0.load(Ordering::Relaxed));
+        !sent.is_zero() && boot_time().saturating_sub(sent) < STALE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_stale_until_confirmed_and_counts_from_the_sending() {
+        let lease = Lease::default();
+        assert!(!lease.fresh());
+        lease.confirm(boot_time().saturating_sub(STALE));
+        assert!(!lease.fresh());
+        lease.confirm(boot_time());
+        assert!(lease.fresh());
+    }
+}

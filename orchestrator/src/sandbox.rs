@@ -1,0 +1,146 @@
+//! One live instance of an agent's container, behind the seam `Backend`.
+//!
+//! Everything a sandbox needs is in its [`SandboxSpec`], everything it leaves behind is in its
+//! [`Names`], which are written to the database before anything is created. There is one teardown
+//! path, [`Backend::remove`]: only its `Ok` proves that nothing can write to the slots any more.
+
+pub mod control;
+pub mod docker;
+pub mod fake;
+pub mod image;
+pub mod spec;
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use mayfly_domain::{InstallationId, SandboxRef};
+
+pub use control::{Control, ControlError, Notices};
+pub use image::{BaseFacts, Image};
+pub use spec::{Names, SandboxSpec, SlotMount};
+
+/// What the worker knows of its engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Engine {
+    /// `docker` or `fake`.
+    pub kind: &'static str,
+    /// The engine's version, as it tells it.
+    pub version: String,
+    /// The engine's own identity; a data dir is bound to it.
+    pub id: String,
+}
+
+/// A sandbox whose init is ready and whose program is not started.
+#[derive(Debug)]
+pub struct Live {
+    /// Sends orders to init.
+    pub control: Control,
+    /// What init tells; ends when the sandbox does.
+    pub notices: Notices,
+    /// Init's process id on this host, to look at open files; `None` where it cannot be known.
+    pub init_pid: Option<u32>,
+}
+
+/// A thing found on the engine that carries this installation's labels and name prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Found {
+    /// A container, by name.
+    Container(String),
+    /// A volume, by name.
+    Volume(String),
+}
+
+/// Why the engine did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// No engine answers. Not an attempt: the lane waits.
+    #[error("the container engine at {address} does not answer")]
+    Down {
+        /// Where it was looked for.
+        address: String,
+        /// What the connection said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The image is not on this host and could not be fetched. Not an attempt: the lane waits.
+    #[error(
+        "image {0} is not on this host: pull it, build it with deploy/images/build, or name another"
+    )]
+    NoImage(String),
+    /// The image's id is not the promised one.
+    #[error("image {name} is now {found}, {wanted} was asked for")]
+    OtherImage {
+        /// The name asked for.
+        name: String,
+        /// The id asked for.
+        wanted: String,
+        /// The id found.
+        found: String,
+    },
+    /// The image cannot be used safely.
+    #[error("image {image} cannot be used: {reason}")]
+    BadImage {
+        /// The image.
+        image: String,
+        /// Why and what to do, in one sentence.
+        reason: String,
+    },
+    /// The engine took the request and failed.
+    #[error("the container engine could not {action} {name}")]
+    Failed {
+        /// For example `create container`.
+        action: &'static str,
+        /// What it was about.
+        name: String,
+        /// What the engine said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The sandbox started and init did not become ready.
+    #[error("sandbox {name} did not become ready: {reason}")]
+    NotReady {
+        /// Container name.
+        name: String,
+        /// Init's exit code in words, or what was missing.
+        reason: String,
+    },
+}
+
+/// A container engine. Real: Docker. Shipped for tests and `--simulate`: the fake.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// Who answers, or that nobody does.
+    async fn engine(&self) -> Result<Engine, BackendError>;
+
+    /// Finds the image a reference names and what the tick must know of it: id, user, VOLUMEs.
+    async fn resolve(&self, reference: &SandboxRef) -> Result<Image, BackendError>;
+
+    /// Copies each slot's folder as the image has it to `into/<slot name>`, and the image's
+    /// passwd and group with the agent's line to `into/passwd` and `into/group`. `into` exists
+    /// and is empty; devices and setuid bits are already stripped when this returns; a slot
+    /// folder that the image lacks or root owns belongs to the agent. The image is tagged so
+    /// that a prune keeps it.
+    async fn extract_base(
+        &self,
+        installation: InstallationId,
+        image: &Image,
+        slots: &[(String, String)],
+        into: &Path,
+    ) -> Result<BaseFacts, BackendError>;
+
+    /// Creates and starts the sandbox and waits for init's `Ready`. On an error the caller still
+    /// owes a [`Backend::remove`] of the names.
+    async fn spawn(&self, spec: &SandboxSpec) -> Result<Live, BackendError>;
+
+    /// Removes the container, then each slot's volume by a call of its own, then the sockets'
+    /// folder. Repeatable; what is already gone counts as removed. `Ok` is the proof that nothing
+    /// can write to the slots any more; retried with back-off for up to `patience`.
+    async fn remove(
+        &self,
+        names: &Names,
+        patience: std::time::Duration,
+    ) -> Result<(), BackendError>;
+
+    /// Everything on the engine that carries this installation's labels and prefix.
+    async fn found(&self, installation: InstallationId) -> Result<Vec<Found>, BackendError>;
+}
