@@ -1,0 +1,63 @@
+//! Profiles: what an agent is made from.
+
+use std::collections::BTreeMap;
+
+use mayfly_domain::{Limits, SandboxRef};
+use serde::{Deserialize, Serialize};
+
+/// How the worker speaks with an agent program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProtocolKind {
+    /// The message on standard input, the reply on standard output.
+    Plain,
+}
+
+/// A definition in the configuration. Limits, program and environment are read at each tick;
+/// base, user, home and working directory are fixed when an agent is made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Profile {
+    /// The image.
+    pub sandbox: SandboxRef,
+    /// How the worker speaks with the program.
+    pub protocol: ProtocolKind,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment on top of the image's; no secrets.
+    pub env: BTreeMap<String, String>,
+    /// Ceilings of each tick.
+    pub limits: Limits,
+    /// Runtime of the engine; its default if none.
+    pub runtime: Option<String>,
+}
+
+impl Default for Profile {
+    /// The `shell` profile: the message is the command. Needs no model and no key.
+    fn default() -> Self {
+        let script =
+            "c=$(cat); command -v bash >/dev/null 2>&1 && exec bash -c \"$c\"; eval \"$c\"";
+        Profile {
+            sandbox: "docker:mayfly/base".parse().expect("a constant reference"),
+            protocol: ProtocolKind::Plain,
+            command: ["sh", "-c", script].map(str::to_owned).to_vec(),
+            env: BTreeMap::new(),
+            limits: Limits::default(),
+            runtime: None,
+        }
+    }
+}
+
+/// Name of the profile that always exists.
+pub const SHELL: &str = "shell";
+
+/// All profiles by name; `shell` is added where the configuration does not define it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Profiles(pub BTreeMap<String, Profile>);
+
+impl Default for Profiles {
+    fn default() -> Self {
+        Profiles(BTreeMap::from([(SHELL.to_owned(), Profile::default())]))
+    }
+}

@@ -1,0 +1,195 @@
+//! What faces show: the JSON of the API and of `--json`, the same for every face.
+//!
+//! Times are unix milliseconds. Fields are only ever added.
+
+use mayfly_domain::{AgentId, MessageId, MessageOutcome, ReplyFile, SnapshotId, TickId};
+use serde::{Deserialize, Serialize};
+
+use crate::tick::outcome::{Changes, TickOutcome};
+
+/// One agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentView {
+    /// Its id.
+    pub id: AgentId,
+    /// The last 8 digits of the id.
+    pub short: String,
+    /// The profile it was made from.
+    pub profile: String,
+    /// The sandbox of its first tick, for people.
+    pub sandbox: String,
+    /// When it was made.
+    pub created_at: i64,
+    /// The snapshot its next tick starts from; none before the first tick.
+    pub head: Option<SnapshotId>,
+    /// The tick that made the head, where one did.
+    pub head_tick: Option<TickId>,
+    /// The tick that runs now.
+    pub running: Option<TickId>,
+    /// Messages that wait.
+    pub waiting: u64,
+    /// Messages that wait for a person.
+    pub parked: u64,
+    /// Ticks so far.
+    pub ticks: u64,
+    /// Layers below the head, the base not counted.
+    pub layers: u64,
+    /// The agent it was forked from.
+    pub forked_from: Option<AgentId>,
+}
+
+/// One message and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MessageView {
+    /// Its id.
+    pub id: MessageId,
+    /// Whose lane it is in.
+    pub agent: AgentId,
+    /// Its place in the thread.
+    pub seq: i64,
+    /// Who wrote it, by name.
+    pub author: String,
+    /// What was written.
+    pub text: String,
+    /// When it was accepted.
+    pub created_at: i64,
+    /// Its outcome; none while it waits or runs.
+    pub outcome: Option<MessageOutcome>,
+    /// Why it is parked or withdrawn.
+    pub reason: Option<String>,
+    /// How often a tick for it was interrupted.
+    pub attempts: u32,
+    /// Messages of its agent before it that have no outcome yet.
+    pub ahead: u64,
+    /// Its newest tick.
+    pub tick: Option<TickId>,
+    /// What its newest tick does right now.
+    pub progress: Option<String>,
+    /// What the thread was told.
+    pub reply: Option<ReplyView>,
+}
+
+/// What a thread was told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplyView {
+    /// Markdown.
+    pub text: String,
+    /// Files sent with it.
+    pub files: Vec<ReplyFile>,
+}
+
+/// One tick.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TickView {
+    /// Its id.
+    pub id: TickId,
+    /// Whose.
+    pub agent: AgentId,
+    /// For which message.
+    pub message: MessageId,
+    /// The tick this is a re-run of.
+    pub retry_of: Option<TickId>,
+    /// Where it is or ended.
+    pub phase: String,
+    /// How it ended; none while it runs.
+    pub outcome: Option<TickOutcome>,
+    /// Whether its files were kept.
+    pub changes: Option<Changes>,
+    /// What the thread was told when there was no plain answer.
+    pub notice: Option<String>,
+    /// The program's exit code.
+    pub exit_code: Option<i32>,
+    /// When it was claimed.
+    pub started_at: i64,
+    /// When it ended.
+    pub ended_at: Option<i64>,
+    /// The head it started from.
+    pub before: Option<SnapshotId>,
+    /// The snapshot it made or kept.
+    pub after: Option<SnapshotId>,
+    /// The image it ran in: the engine's id.
+    pub image: Option<String>,
+    /// What the seal dropped or stripped.
+    pub notes: Vec<String>,
+    /// What it used.
+    pub usage: UsageView,
+    /// First line of the message, at most 120 characters.
+    pub title: String,
+    /// True if this tick's state is below (or is) the agent's head.
+    pub in_head: bool,
+}
+
+/// What one tick used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageView {
+    /// Milliseconds in each phase: spawn, scope, run, report, commit.
+    pub phase_ms: [i64; 5],
+    /// Bytes the program wrote to its standard output and error.
+    pub output_bytes: i64,
+    /// Bytes of the sealed layer on disk.
+    pub layer_bytes: i64,
+    /// Files and folders of the sealed layer.
+    pub layer_inodes: i64,
+}
+
+/// A tick with its transcript.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TickDetail {
+    /// The tick.
+    pub tick: TickView,
+    /// Its transcript's lines, numbered from 1.
+    pub transcript: Vec<crate::agent::transcript::Line>,
+}
+
+/// A difference between two states.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DiffView {
+    /// Entries, by path.
+    pub changes: Vec<ChangeView>,
+}
+
+/// One entry of a difference.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChangeView {
+    /// Path in the sandbox; bytes that are no UTF-8 are replaced.
+    pub path: String,
+    /// `added`, `removed`, `modified`, `type` or `mode`.
+    pub kind: String,
+    /// Lines added; none for binary content.
+    pub added: Option<u64>,
+    /// Lines removed; none for binary content.
+    pub removed: Option<u64>,
+    /// Bytes before.
+    pub bytes_before: Option<u64>,
+    /// Bytes after.
+    pub bytes_after: Option<u64>,
+}
+
+/// What a rollback did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RollbackView {
+    /// The agent, with its new head.
+    pub agent: AgentView,
+    /// The tick whose state is now the head; none for the state before the first.
+    pub to: Option<TickId>,
+    /// The tick whose state was left behind; `rollback` to it goes forward again.
+    pub left: Option<TickId>,
+}
+
+/// What a `stop` did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StopView {
+    /// The tick that is being ended.
+    pub stopping: Option<TickId>,
+    /// Messages that were withdrawn (`stop all`).
+    pub withdrawn: Vec<MessageId>,
+}
+
+/// Whether the service can work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReadyView {
+    /// True if every part is.
+    pub ready: bool,
+    /// What is wrong, one sentence each.
+    pub problems: Vec<String>,
+}
