@@ -36,7 +36,7 @@ impl Default for Profile {
     /// The `shell` profile: the message is the command. Needs no model and no key.
     fn default() -> Self {
         let script =
-            "c=$(cat); command -v bash >/dev/null 2>&1 && exec bash -c \"$c\"; eval \"$c\"";
+            r#"command -v bash >/dev/null 2>&1 && exec bash -c 'eval "$(cat)"'; eval "$(cat)""#;
         Profile {
             sandbox: "docker:mayfly/base".parse().expect("a constant reference"),
             protocol: ProtocolKind::Plain,
