@@ -31,6 +31,11 @@ install_missing() {
     rm -f "$log"
 }
 
+# The distribution's Docker. Newer ones ship the client in a package of its own.
+install_docker() {
+    install_missing dockerd=docker.io && install_missing docker=docker-cli
+}
+
 docker_answers() { timeout 10 docker version >/dev/null 2>&1; }
 
 # wait_until SECONDS COMMAND...: 0 as soon as the command succeeds, 1 when the time is over.
