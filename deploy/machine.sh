@@ -12,9 +12,13 @@ missing() {
 
 # install_missing COMMAND=PACKAGE...: nothing is asked of the distribution when nothing is missing.
 install_missing() {
-    local packages log
+    local packages
     mapfile -t packages < <(missing "$@")
-    [ ${#packages[@]} -gt 0 ] || return 0
+    if [ ${#packages[@]} -gt 0 ]; then install_packages "${packages[@]}"; fi
+}
+
+install_packages() {
+    local packages=("$@") log
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         printf 'missing here: %s. Install it: sudo apt-get install %s\n' "${packages[*]}" "${packages[*]}" >&2
         return 1
@@ -29,6 +33,12 @@ install_missing() {
         return 1
     fi
     rm -f "$log"
+}
+
+# A compiler whose recommended half, the files of the C library, was left out cannot link.
+install_compiler() {
+    install_missing cc=gcc || return 1
+    if ! echo 'int main(void) { return 0; }' | cc -x c - -o /dev/null 2>/dev/null; then install_packages libc6-dev; fi
 }
 
 # The distribution's Docker. Newer ones ship the client in a package of its own.
