@@ -1,3 +1,4 @@
-//! PID 1 of every sandbox, and the wire contract with it.
+//! PID 1 of every sandbox: what a worker has to know of it.
 pub mod arguments;
+pub mod exit;
 pub mod protocol;
