@@ -1,0 +1,242 @@
+//! One read of `mayfly.toml` and the environment.
+//!
+//! Layers, later ones win: defaults, `DOCKER_HOST`, file, `MAYFLY__SECTION__KEY`, flags. Every fault
+//! is reported, not only the first. A file is one installation's own: an unknown key in it is a
+//! fault. The environment is shared with others: an unknown name in it is a warning.
+
+mod layers;
+mod rules;
+mod show;
+
+use std::{fmt, path::PathBuf};
+
+use mayfly_orchestrator::agent::profile::Profiles;
+use serde::{Deserialize, Serialize};
+
+pub use layers::Origin;
+pub use show::Entry;
+
+/// Everything that can be configured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where everything lies.
+    pub data_dir: PathBuf,
+    pub http: HttpSection,
+    pub worker: WorkerSection,
+    pub disk: DiskSection,
+    pub docker: DockerSection,
+    pub log: LogSection,
+    pub profiles: Profiles,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            data_dir: PathBuf::from("/var/lib/mayfly"),
+            http: HttpSection::default(),
+            worker: WorkerSection::default(),
+            disk: DiskSection::default(),
+            docker: DockerSection::default(),
+            log: LogSection::default(),
+            profiles: Profiles::default(),
+        }
+    }
+}
+
+/// The listener beside the unix socket.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpSection {
+    /// `ADDRESS:PORT`, or `off`.
+    pub listen: String,
+}
+
+impl Default for HttpSection {
+    fn default() -> Self {
+        HttpSection {
+            listen: "127.0.0.1:8080".to_owned(),
+        }
+    }
+}
+
+/// How much runs at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerSection {
+    /// Most ticks at the same time.
+    pub max_running: u32,
+    /// Interrupted ticks of one message before it is parked.
+    pub attempts: u32,
+}
+
+impl Default for WorkerSection {
+    fn default() -> Self {
+        WorkerSection {
+            max_running: 4,
+            attempts: 3,
+        }
+    }
+}
+
+/// What stays free on the data dir's file system.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiskSection {
+    /// Below this no tick starts and the biggest are ended, in mebibytes.
+    pub floor_mib: u64,
+    /// Size of the file that is freed so that outcomes can still be written, in mebibytes.
+    pub ballast_mib: u64,
+}
+
+impl Default for DiskSection {
+    fn default() -> Self {
+        DiskSection {
+            floor_mib: 1024,
+            ballast_mib: 64,
+        }
+    }
+}
+
+/// The container engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DockerSection {
+    /// `unix:///path` or `tcp://host:port`; `DOCKER_HOST` where nothing else is said.
+    pub host: String,
+    /// Runtime of profiles that name none; the engine's default if none.
+    pub runtime: Option<String>,
+}
+
+impl Default for DockerSection {
+    fn default() -> Self {
+        DockerSection {
+            host: "unix:///var/run/docker.sock".to_owned(),
+            runtime: None,
+        }
+    }
+}
+
+/// What `mayfly serve` writes to standard error.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSection {
+    /// `error`, `warn`, `info`, `debug` or `trace`.
+    pub level: String,
+    pub format: LogFormat,
+}
+
+impl Default for LogSection {
+    fn default() -> Self {
+        LogSection {
+            level: "info".to_owned(),
+            format: LogFormat::Text,
+        }
+    }
+}
+
+/// One line per event, for people or for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// `--config`; must exist.
+    pub file: Option<PathBuf>,
+    /// `--data-dir`.
+    pub data_dir: Option<PathBuf>,
+    /// Looked for in this order when there is no `file`.
+    pub places: Vec<PathBuf>,
+    /// The environment.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Sources {
+    /// This process: `./mayfly.toml`, then `/etc/mayfly/mayfly.toml`, and the environment.
+    #[allow(clippy::disallowed_methods)]
+    pub fn of_process(file: Option<PathBuf>, data_dir: Option<PathBuf>) -> Self {
+        let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        Sources {
+            file,
+            data_dir,
+            places: ["mayfly.toml", "/etc/mayfly/mayfly.toml"]
+                .map(PathBuf::from)
+                .to_vec(),
+            environment: std::env::vars_os()
+                .map(|(name, value)| (lossy(name), lossy(value)))
+                .collect(),
+        }
+    }
+
+    fn variable(&self, name: &str) -> Option<&str> {
+        let set = self.environment.iter().find(|(key, _)| key == name);
+        set.map(|(_, value)| value.as_str())
+            .filter(|value| !value.is_empty())
+    }
+}
+
+/// A configuration that holds, and where each value is from.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub config: Config,
+    /// Every key, in order.
+    pub entries: Vec<Entry>,
+    /// What was passed over, one sentence each.
+    pub warnings: Vec<String>,
+    /// Name of the person at the command line, as the system tells it.
+    pub person: String,
+    /// Whether `NO_COLOR` asks for plain text.
+    pub no_color: bool,
+}
+
+/// What is wrong, all of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Faults {
+    /// One sentence each.
+    pub faults: Vec<String>,
+    /// True if nothing is wrong but the data dir's path.
+    pub only_data_dir: bool,
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.faults.join("\n"))
+    }
+}
+
+/// Reads, merges and judges.
+pub fn load(sources: &Sources) -> Result<Loaded, Faults> {
+    let merged = layers::merge(sources);
+    let mut faults = merged.faults;
+    let other_faults = faults.len();
+    let paths = rules::data_dir(&merged.config, &merged.origins);
+    let only_data_dir = !paths.is_empty();
+    faults.extend(paths.clone());
+    faults.extend(rules::check(&merged.config, &merged.origins));
+    if !faults.is_empty() {
+        let only_data_dir = only_data_dir && other_faults == 0 && faults.len() == paths.len();
+        return Err(Faults {
+            faults,
+            only_data_dir,
+        });
+    }
+    let mut warnings = merged.warnings;
+    warnings.extend(rules::advise(&merged.config));
+    let names = ["SUDO_USER", "USER", "LOGNAME"];
+    let person = names.iter().find_map(|name| sources.variable(name));
+    Ok(Loaded {
+        entries: show::entries(&merged.config, &merged.origins),
+        config: merged.config,
+        warnings,
+        person: person.unwrap_or("local").to_owned(),
+        no_color: sources.variable("NO_COLOR").is_some(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

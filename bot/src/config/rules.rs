@@ -1,0 +1,144 @@
+//! What a value must be beyond its type.
+
+use mayfly_orchestrator::agent::profile::Profile;
+
+use super::{Config, layers::Origins, show::is_secret};
+use crate::data_dir;
+
+/// Faults of the data dir's path.
+pub(super) fn data_dir(config: &Config, origins: &Origins) -> Vec<String> {
+    let fault = data_dir::check_path(&config.data_dir).err();
+    let told = fault.map(|fault| sentence("data_dir", origins, &fault.to_string()));
+    told.into_iter().collect()
+}
+
+/// All other faults.
+pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
+    let mut rules = Rules {
+        origins,
+        faults: Vec::new(),
+    };
+    let listen = &config.http.listen;
+    rules.hold(
+        "http.listen",
+        listen == "off" || listen.parse::<std::net::SocketAddr>().is_ok(),
+        || format!("\"{listen}\" is not ADDRESS:PORT, for example 127.0.0.1:8080, or off"),
+    );
+    rules.at_least(
+        "worker.max_running",
+        u64::from(config.worker.max_running),
+        1,
+    );
+    rules.at_least("worker.attempts", u64::from(config.worker.attempts), 1);
+    let host = &config.docker.host;
+    let schemes = ["unix://", "tcp://", "http://"];
+    rules.hold(
+        "docker.host",
+        schemes.iter().any(|scheme| host.starts_with(scheme)),
+        || format!("\"{host}\" is not unix:///PATH or tcp://HOST:PORT"),
+    );
+    let level = &config.log.level;
+    rules.hold(
+        "log.level",
+        ["error", "warn", "info", "debug", "trace"].contains(&level.as_str()),
+        || format!("\"{level}\" is not error, warn, info, debug or trace"),
+    );
+    for (name, profile) in &config.profiles.0 {
+        rules.profile(name, profile);
+    }
+    rules.faults
+}
+
+/// Legal, and most likely not meant.
+pub(super) fn advise(config: &Config) -> Vec<String> {
+    let mut advice = Vec::new();
+    for (name, profile) in &config.profiles.0 {
+        for key in profile.env.keys().filter(|key| is_secret(key)) {
+            advice.push(format!(
+                "profiles.{name}.env.{key} looks like a secret: the agent can read everything in env"
+            ));
+        }
+    }
+    if let Ok(address) = config.http.listen.parse::<std::net::SocketAddr>()
+        && !address.ip().is_loopback()
+    {
+        advice.push(format!(
+            "http.listen = \"{address}\" is reached from other hosts and the token travels in the \
+             clear: put a TLS proxy before it, or listen on 127.0.0.1"
+        ));
+    }
+    advice
+}
+
+struct Rules<'a> {
+    origins: &'a Origins,
+    faults: Vec<String>,
+}
+
+impl Rules<'_> {
+    fn hold(&mut self, key: &str, holds: bool, fault: impl FnOnce() -> String) {
+        if !holds {
+            self.faults.push(sentence(key, self.origins, &fault()));
+        }
+    }
+
+    fn at_least(&mut self, key: &str, value: u64, least: u64) {
+        self.hold(key, value >= least, || {
+            format!("{value} is too small, at least {least} is wanted")
+        });
+    }
+
+    fn profile(&mut self, name: &str, profile: &Profile) {
+        let key = |rest: &str| format!("profiles.{name}.{rest}");
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let good = (1..=32).contains(&name.len()) && name.chars().all(plain);
+        self.hold(&format!("profiles.{name}"), good, || {
+            "a profile's name is 1 to 32 of a-z, 0-9 and -".to_owned()
+        });
+        let program = profile
+            .command
+            .first()
+            .is_some_and(|first| !first.is_empty());
+        self.hold(&key("command"), program, || {
+            "a program is wanted, for example [\"sh\", \"-c\", \"date\"]".to_owned()
+        });
+        let nul = profile.command.iter().any(|part| part.contains('\0'));
+        self.hold(&key("command"), !nul, || {
+            "a NUL byte cannot be passed".to_owned()
+        });
+        for (variable, value) in &profile.env {
+            let good =
+                !variable.is_empty() && !variable.contains(['=', '\0']) && !value.contains('\0');
+            self.hold(&key(&format!("env.{variable}")), good, || {
+                "a name without = and NUL and a value without NUL are wanted".to_owned()
+            });
+        }
+        let limits = &profile.limits;
+        self.at_least(&key("limits.wall_clock_s"), limits.wall_clock_s, 1);
+        self.at_least(&key("limits.memory_mib"), limits.memory_mib, 16);
+        self.at_least(&key("limits.pids"), u64::from(limits.pids), 8);
+        self.at_least(&key("limits.output_bytes"), limits.output_bytes, 1024);
+        self.at_least(&key("limits.state_mib"), limits.state_mib, 1);
+        self.at_least(&key("limits.state_inodes"), limits.state_inodes, 16);
+        self.at_least(&key("limits.tmp_mib"), limits.tmp_mib, 1);
+        self.at_least(&key("limits.file_mib"), limits.file_mib, 1);
+        self.at_least(&key("limits.open_files"), limits.open_files, 16);
+        self.at_least(
+            &key("limits.transcript_bytes"),
+            limits.transcript_bytes,
+            4096,
+        );
+        self.hold(
+            &key("limits.cpus"),
+            limits.cpus.is_finite() && (0.01..=4096.0).contains(&limits.cpus),
+            || format!("{} is not between 0.01 and 4096", limits.cpus),
+        );
+    }
+}
+
+fn sentence(key: &str, origins: &Origins, fault: &str) -> String {
+    match origins.get(key) {
+        Some(origin) => format!("{key} ({origin}): {fault}"),
+        None => format!("{key}: {fault}"),
+    }
+}

@@ -1,0 +1,64 @@
+//! The configuration as people may see it: every value with its origin, secrets never.
+
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use super::{Config, layers::Origins};
+
+/// One key of the effective configuration.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Entry {
+    /// Dotted.
+    pub key: String,
+    /// `"(set)"` for a secret.
+    pub value: Json,
+    /// `default`, `file PATH`, `environment NAME` or a flag.
+    pub origin: String,
+}
+
+pub(super) fn entries(config: &Config, origins: &Origins) -> Vec<Entry> {
+    let tree = serde_json::to_value(config).expect("a configuration is plain data");
+    let entry = |(key, value): (String, Json)| Entry {
+        origin: match origins.get(&key) {
+            Some(origin) => origin.to_string(),
+            None => "default".to_owned(),
+        },
+        value: redacted(&key, value),
+        key,
+    };
+    leaves(&tree).into_iter().map(entry).collect()
+}
+
+fn redacted(key: &str, value: Json) -> Json {
+    let empty = matches!(&value, Json::Null) || value == "";
+    match is_secret(key) && !empty {
+        true => Json::from("(set)"),
+        false => value,
+    }
+}
+
+/// Judged by the words of the last part: `bot_token`, `API_KEY`, `password`.
+pub(super) fn is_secret(key: &str) -> bool {
+    let last = key.rsplit('.').next().unwrap_or(key).to_lowercase();
+    let words = ["token", "secret", "password", "passwd", "key", "credential"];
+    last.split(['_', '-']).any(|part| {
+        words
+            .iter()
+            .any(|word| part.strip_suffix('s').unwrap_or(part).ends_with(word))
+    })
+}
+
+/// Every leaf with its dotted key; lists are leaves, empty tables are left out.
+pub(super) fn leaves(tree: &Json) -> Vec<(String, Json)> {
+    let Json::Object(table) = tree else {
+        return vec![(String::new(), tree.clone())];
+    };
+    let mut all = Vec::new();
+    for (key, value) in table {
+        for (rest, leaf) in leaves(value) {
+            let dot = if rest.is_empty() { "" } else { "." };
+            all.push((format!("{key}{dot}{rest}"), leaf));
+        }
+    }
+    all
+}

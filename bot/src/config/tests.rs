@@ -1,0 +1,223 @@
+use std::path::Path;
+
+use super::*;
+
+fn sources(file: Option<&str>, environment: &[(&str, &str)]) -> (Sources, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mayfly.toml");
+    if let Some(text) = file {
+        std::fs::write(&path, text).unwrap();
+    }
+    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let sources = Sources {
+        file: file.map(|_| path),
+        environment: environment.iter().map(own).collect(),
+        ..Sources::default()
+    };
+    (sources, dir)
+}
+
+fn refused(file: &str, environment: &[(&str, &str)]) -> Faults {
+    let (sources, _dir) = sources(Some(file), environment);
+    load(&sources).unwrap_err()
+}
+
+fn read(file: &str, environment: &[(&str, &str)]) -> Loaded {
+    let (sources, _dir) = sources(Some(file), environment);
+    load(&sources).unwrap()
+}
+
+#[test]
+fn nothing_configured_is_the_default() {
+    let loaded = load(&Sources::default()).unwrap();
+    assert_eq!(loaded.config, Config::default());
+    assert!(loaded.warnings.is_empty());
+    assert!(loaded.entries.iter().all(|entry| entry.origin == "default"));
+}
+
+#[test]
+fn cf_01_an_unknown_file_key_fails_with_name_and_nearest_match() {
+    let faults = refused("[worker]\nmax_runing = 2\n", &[]);
+    let text = faults.to_string();
+    assert!(
+        text.contains("unknown key \"max_runing\" in [worker]"),
+        "{text}"
+    );
+    assert!(text.contains("did you mean \"max_running\"?"), "{text}");
+    assert!(text.contains("mayfly.toml"), "{text}");
+}
+
+#[test]
+fn cf_01_a_key_in_the_wrong_table_is_sent_to_the_right_one() {
+    let text = refused("[http]\nmax_running = 2\n", &[]).to_string();
+    assert!(
+        text.contains("in [http]") && text.contains("belongs into [worker]"),
+        "{text}"
+    );
+    let text = refused("[profiles.coder]\nwall_clock_s = 2\n", &[]).to_string();
+    assert!(text.contains("in [profiles.coder]"), "{text}");
+    assert!(
+        text.contains("belongs into [profiles.shell.limits]"),
+        "{text}"
+    );
+}
+
+#[test]
+fn cf_01_an_unknown_name_of_ours_in_the_environment_warns() {
+    let set = [
+        ("MAYFLY__WORKER__MAX_RUNING", "2"),
+        ("MAYFLY_WORKER__MAX_RUNNING", "2"),
+        ("MAYFLY_LOG_LEVEL", "debug"),
+        ("OTHER__WORKER__MAX", "2"),
+    ];
+    let loaded = read("", &set);
+    assert_eq!(loaded.config, Config::default());
+    assert_eq!(loaded.warnings.len(), 3, "{:?}", loaded.warnings);
+    let near = |part: &str| loaded.warnings.iter().filter(|w| w.contains(part)).count();
+    assert_eq!(near("did you mean MAYFLY__WORKER__MAX_RUNNING?"), 2);
+    assert_eq!(near("did you mean MAYFLY__LOG__LEVEL?"), 1);
+}
+
+#[test]
+fn cf_01_every_value_is_shown_with_its_origin() {
+    let loaded = read(
+        "[worker]\nmax_running = 2\nattempts = 5\n",
+        &[
+            ("MAYFLY__WORKER__ATTEMPTS", "7"),
+            ("DOCKER_HOST", "tcp://proxy:2375"),
+        ],
+    );
+    let shown = |key: &str| {
+        let entry = loaded
+            .entries
+            .iter()
+            .find(|entry| entry.key == key)
+            .unwrap();
+        format!("{} {}", entry.value, entry.origin)
+    };
+    assert!(shown("worker.max_running").starts_with("2 file /"));
+    assert_eq!(
+        shown("worker.attempts"),
+        "7 environment MAYFLY__WORKER__ATTEMPTS"
+    );
+    assert_eq!(
+        shown("docker.host"),
+        "\"tcp://proxy:2375\" environment DOCKER_HOST"
+    );
+    assert_eq!(shown("disk.floor_mib"), "1024 default");
+}
+
+#[test]
+fn all_faults_are_told_at_once() {
+    let file = "data_dir = \"relative\"\nfloor = 1\n[worker]\nmax_running = 0\nattempts = \"x\"\n\
+                [log]\nlevel = \"loud\"\n[profiles.Bad]\ncommand = []\n";
+    let faults = refused(file, &[("MAYFLY__DISK__FLOOR_MIB", "many")]);
+    let text = faults.to_string();
+    for part in [
+        "data_dir (file",
+        "\"floor\"",
+        "worker.max_running (file",
+        "worker.attempts (file",
+        "expected u32",
+        "log.level (file",
+        "profiles.Bad",
+        "profiles.Bad.command (file",
+        "disk.floor_mib (environment MAYFLY__DISK__FLOOR_MIB): a whole number is wanted",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert_eq!(faults.faults.len(), 8, "{text}");
+    assert!(!faults.only_data_dir);
+    assert!(refused("data_dir = \"/a,b\"", &[]).only_data_dir);
+}
+
+#[test]
+fn a_profile_takes_what_it_does_not_say_from_the_defaults() {
+    let file = "[profiles.coder]\nsandbox = \"docker:img:1\"\nenv = { Path_X = \"1\" }\n\
+                [profiles.coder.limits]\nmemory_mib = 64\n";
+    let profiles = read(file, &[]).config.profiles;
+    assert_eq!(profiles.0.len(), 2);
+    let coder = &profiles.0["coder"];
+    assert_eq!(coder.sandbox.to_string(), "docker:img:1");
+    assert_eq!(coder.limits.memory_mib, 64);
+    assert_eq!(coder.limits.pids, 256);
+    assert_eq!(coder.env["Path_X"], "1");
+}
+
+#[test]
+fn a_list_and_a_profile_can_come_from_the_environment() {
+    let loaded = read(
+        "",
+        &[
+            ("MAYFLY__PROFILES__SHELL__COMMAND", "[\"cat\", \"-\"]"),
+            ("MAYFLY__PROFILES__SMALL__LIMITS__CPUS", "0.5"),
+        ],
+    );
+    assert_eq!(loaded.config.profiles.0["shell"].command, ["cat", "-"]);
+    assert_eq!(loaded.config.profiles.0["small"].limits.cpus, 0.5);
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let file = "[profiles.shell.env]\nAPI_KEY = \"hunter2\"\nMONKEY_BARS = \"a\"\n";
+    let loaded = read(file, &[]);
+    let text = serde_json::to_string(&loaded.entries).unwrap();
+    assert!(!text.contains("hunter2"), "{text}");
+    assert!(text.contains("(set)"));
+    assert!(loaded.warnings[0].contains("looks like a secret"));
+    for secret in [
+        "slack.bot_token",
+        "a.secret",
+        "x.PASSWORD",
+        "y.API_KEYS",
+        "z.apikey",
+    ] {
+        assert!(show::is_secret(secret), "{secret}");
+    }
+    for plain in ["limits.output_bytes", "log.level", "http.listen"] {
+        assert!(!show::is_secret(plain), "{plain}");
+    }
+}
+
+#[test]
+fn a_missing_or_broken_file_is_named() {
+    let missing = Sources {
+        file: Some(PathBuf::from("/nonexistent/mayfly.toml")),
+        ..Sources::default()
+    };
+    let text = load(&missing).unwrap_err().to_string();
+    assert!(text.contains("/nonexistent/mayfly.toml"), "{text}");
+    assert!(
+        refused("[worker\n", &[])
+            .to_string()
+            .contains("not valid TOML")
+    );
+    let text = refused("worker = 3\n", &[]).to_string();
+    assert!(text.contains("write [worker]"), "{text}");
+}
+
+/// Uncommented, the example says the defaults, and every key is in it.
+#[test]
+fn the_example_never_lies() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/mayfly.example.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    let plain = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if !rest.starts_with(' ') => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    let uncommented: Vec<String> = text.lines().map(plain).collect();
+    let loaded = read(&uncommented.join("\n"), &[]);
+    assert_eq!(loaded.config, Config::default());
+    let unsaid = |entry: &&Entry| entry.origin == "default" && !entry.value.is_null();
+    let unsaid: Vec<_> = loaded.entries.iter().filter(unsaid).collect();
+    assert!(unsaid.is_empty(), "not in the example: {unsaid:?}");
+    for absent in loaded.entries.iter().filter(|entry| entry.value.is_null()) {
+        let key = absent.key.rsplit('.').next().unwrap();
+        assert!(
+            text.contains(&format!("# {key} = ")),
+            "{} is missing",
+            absent.key
+        );
+    }
+    assert_eq!(read(&text, &[]).config, Config::default());
+}
