@@ -3,8 +3,8 @@
 //! The nested build has a target folder and an environment of its own, so flags, wrappers and
 //! profiles of the outer build never reach what runs inside a sandbox.
 
-use std::path::PathBuf;
-use std::process::{Command, exit};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 /// It is mounted into every sandbox and loaded at every start.
@@ -21,7 +21,25 @@ const KEPT: [&str; 7] = [
     "CARGO_SOURCE_",
 ];
 
-fn main() {
+/// What belongs to the outer build.
+const OUTER: [&str; 14] = [
+    "RUSTC",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "RUSTC_LINKER",
+    "RUSTDOCFLAGS",
+    "CLIPPY_ARGS",
+    "CLIPPY_CONF_DIR",
+    "LLVM_PROFILE_FILE",
+    "TARGET",
+    "HOST",
+    "OUT_DIR",
+    "PROFILE",
+    "OPT_LEVEL",
+    "DEBUG",
+];
+
+fn main() -> ExitCode {
     for path in [
         "build.rs",
         "init/src",
@@ -31,43 +49,64 @@ fn main() {
     ] {
         println!("cargo:rerun-if-changed={path}");
     }
-    let target = match (
-        variable("CARGO_CFG_TARGET_OS"),
-        variable("CARGO_CFG_TARGET_ARCH"),
-    ) {
-        (os, arch) if os == "linux" && (arch == "x86_64" || arch == "aarch64") => {
-            format!("{arch}-unknown-linux-gnu")
+    match build() {
+        Ok(binary) => {
+            println!("cargo:rustc-env=MAYFLY_INIT={}", binary.display());
+            ExitCode::SUCCESS
         }
-        (os, arch) => fail(&format!(
-            "sandboxes need Linux on x86_64 or aarch64, not {os} on {arch}"
-        )),
-    };
-    let folder = PathBuf::from(variable("OUT_DIR")).join("init");
-
-    let mut cargo = Command::new(variable("CARGO"));
-    for (name, _) in env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("CARGO") && !KEPT.iter().any(|kept| text.starts_with(kept)) {
-            cargo.env_remove(&name);
+        Err(reason) => {
+            // Shown as errors of this package, without a panic's noise.
+            reason
+                .lines()
+                .for_each(|line| println!("cargo::error={line}"));
+            ExitCode::FAILURE
         }
     }
-    for name in [
-        "RUSTC",
-        "RUSTC_WRAPPER",
-        "RUSTC_WORKSPACE_WRAPPER",
-        "RUSTC_LINKER",
-        "RUSTDOCFLAGS",
-        "CLIPPY_ARGS",
-        "CLIPPY_CONF_DIR",
-        "LLVM_PROFILE_FILE",
-        "TARGET",
-        "HOST",
-        "OUT_DIR",
-        "PROFILE",
-        "OPT_LEVEL",
-        "DEBUG",
-    ] {
-        cargo.env_remove(name);
+}
+
+fn build() -> Result<PathBuf, String> {
+    let target = match (
+        &*variable("CARGO_CFG_TARGET_OS")?,
+        &*variable("CARGO_CFG_TARGET_ARCH")?,
+    ) {
+        ("linux", arch @ ("x86_64" | "aarch64")) => format!("{arch}-unknown-linux-gnu"),
+        (os, arch) => {
+            return Err(format!(
+                "sandboxes need Linux on x86_64 or aarch64, not {os} on {arch}"
+            ));
+        }
+    };
+    let folder = PathBuf::from(variable("OUT_DIR")?).join("init");
+    let output = cargo(&target, &folder)?
+        .output()
+        .map_err(|error| format!("cannot run cargo for mayfly-init: {error}"))?;
+    if !output.status.success() {
+        return Err(format!(
+            "mayfly-init did not build for {target} ({}):\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        ));
+    }
+    let binary = folder.join(&target).join("init/mayfly-init");
+    let found = fs::metadata(&binary).map_err(|error| format!("{}: {error}", binary.display()))?;
+    if found.len() > MOST_BYTES {
+        return Err(format!(
+            "{} has {} bytes, at most {MOST_BYTES} are allowed",
+            binary.display(),
+            found.len()
+        ));
+    }
+    Ok(binary)
+}
+
+fn cargo(target: &str, folder: &Path) -> Result<Command, String> {
+    let mut cargo = Command::new(variable("CARGO")?);
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        let own = text.starts_with("CARGO") && !KEPT.iter().any(|kept| text.starts_with(kept));
+        if own || OUTER.contains(&&*text) {
+            cargo.env_remove(&name);
+        }
     }
     cargo
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
@@ -85,43 +124,13 @@ fn main() {
             "--bin",
             "mayfly-init",
             "--target",
-            &target,
+            target,
         ])
         .args(["--manifest-path", "../Cargo.toml", "--target-dir"])
-        .arg(&folder);
-    let output = match cargo.output() {
-        Ok(output) => output,
-        Err(error) => fail(&format!("cannot run cargo for mayfly-init: {error}")),
-    };
-    if !output.status.success() {
-        fail(&format!(
-            "mayfly-init did not build for {target} ({}):\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        ));
-    }
-
-    let binary = folder.join(&target).join("init/mayfly-init");
-    match fs::metadata(&binary) {
-        Ok(found) if found.len() <= MOST_BYTES => {}
-        Ok(found) => fail(&format!(
-            "{} has {} bytes, at most {MOST_BYTES} are allowed",
-            binary.display(),
-            found.len()
-        )),
-        Err(error) => fail(&format!("{}: {error}", binary.display())),
-    }
-    println!("cargo:rustc-env=MAYFLY_INIT={}", binary.display());
+        .arg(folder);
+    Ok(cargo)
 }
 
-fn variable(name: &str) -> String {
-    env::var(name).unwrap_or_else(|error| fail(&format!("{name}: {error}")))
-}
-
-/// `cargo::error` lines are shown as errors of this package, without a panic's noise.
-fn fail(reason: &str) -> ! {
-    for line in reason.lines() {
-        println!("cargo::error={line}");
-    }
-    exit(1)
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|error| format!("{name}: {error}"))
 }

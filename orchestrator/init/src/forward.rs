@@ -24,6 +24,8 @@ pub(crate) struct Forwarder {
     gateway: String,
     cap: usize,
     joints: Vec<Joint>,
+    /// The listener gives an error, such as no handles left: it is asked again, not waited for.
+    stuck: bool,
 }
 
 impl Forwarder {
@@ -43,14 +45,19 @@ impl Forwarder {
             gateway,
             cap: order.cap as usize,
             joints: Vec::new(),
+            stuck: false,
         })
     }
 
     /// Takes at most a few new clients and moves one buffer each way on every connection.
     pub(crate) fn step(&mut self) {
         for _ in 0..BACKLOG {
-            let Ok(client) = accept_with(&self.listener, FLAGS) else {
-                break;
+            let client = match accept_with(&self.listener, FLAGS) {
+                Ok(client) => client,
+                Err(error) => {
+                    self.stuck = !matches!(error, Errno::AGAIN | Errno::INTR | Errno::CONNABORTED);
+                    break;
+                }
             };
             // A client over the cap and one the gateway does not take are closed by the drop.
             if self.joints.len() < self.cap
@@ -74,7 +81,7 @@ impl Forwarder {
             };
             [wants(0), wants(1)].into_iter().flatten()
         });
-        sources.chain([self.listener.as_fd()])
+        sources.chain((!self.stuck).then(|| self.listener.as_fd()))
     }
 
     pub(crate) fn wanted_writes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {

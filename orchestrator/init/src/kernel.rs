@@ -10,6 +10,8 @@ use rustix::process::Pid;
 
 /// The child's end of the report pipe, next to its standard streams.
 const REPORT: RawFd = 3;
+/// The kernel's own count.
+const SIGNALS: libc::c_long = 64;
 
 /// Sends `signal` to every process of this PID namespace but PID 1. `false`: there is none.
 /// The kernel walks its list under a lock that stops `fork`, so no process slips through.
@@ -51,11 +53,20 @@ pub(crate) fn fork() -> io::Result<Option<Pid>> {
 
 /// Gives a fresh child the signal state every program expects: nothing blocked, all defaults.
 pub(crate) fn default_signals() {
-    // SAFETY: no handler is installed; `set` is initialised before it is read. Refusals (SIGKILL,
-    // SIGSTOP, glibc's own) are harmless.
+    // All zero is SIG_DFL without flags; no architecture's kernel structure is longer.
+    let action = [0_u64; 8];
+    // SAFETY: `action` and `set` are initialised and outlive the calls; no handler is installed.
+    // The raw call also reaches the two signals glibc keeps to itself. That the kernel refuses
+    // SIGKILL and SIGSTOP is harmless.
     unsafe {
-        for signal in 1..=libc::SIGRTMAX() {
-            libc::signal(signal, libc::SIG_DFL);
+        for signal in 1..=SIGNALS {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                action.as_ptr(),
+                0,
+                SIGNALS / 8,
+            );
         }
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);

@@ -48,6 +48,7 @@ fn serve() -> Result<std::convert::Infallible, Ending> {
     }
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(setup)?;
     let started = deadline::now();
+    env::set_current_dir("/").map_err(setup)?;
     let alarm = Alarm::new().map_err(setup)?;
     let arguments = arguments::parse(
         env::args_os()
@@ -65,7 +66,8 @@ fn serve() -> Result<std::convert::Infallible, Ending> {
     Err(Sandbox::new(&arguments, ceiling, control, signals, alarm).run())
 }
 
-/// The only way out.
+/// The only way out. Nothing here has a destructor that matters: the kernel ends the sandbox.
+#[allow(clippy::disallowed_methods)]
 fn leave((code, detail): Ending) -> ! {
     let _ = writeln!(
         std::io::stderr(),

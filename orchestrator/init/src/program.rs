@@ -126,6 +126,10 @@ impl Program {
     /// Moves bytes once in each direction; `cleared`: everything that could write is dead.
     pub(crate) fn step(&mut self, control: &mut Control, cleared: bool) {
         self.stdin.step();
+        if !self.started() {
+            // Its `Done` comes first.
+            return;
+        }
         for stream in &mut self.streams {
             let mut more = cleared || !control.full();
             while more {

@@ -244,7 +244,7 @@ fn sentence(what: &str, name: &str, error: io::Error) -> String {
 }
 
 fn strings(texts: impl IntoIterator<Item = String>) -> Result<Vec<CString>, Refusal> {
-    let texts = texts.into_iter().map(|text| CString::new(text));
+    let texts = texts.into_iter().map(CString::new);
     texts
         .collect::<Result<_, _>>()
         .map_err(|_| Refusal::new("A NUL byte stands in the arguments or the environment."))
