@@ -1,8 +1,10 @@
-//! Stops every process but init until all stand still.
+//! Stops every process of the agent until all stand still. Init's own transfers go on, or the
+//! worker's next orders would wait behind them.
 
 use std::time::Duration;
 
 use mayfly_init::protocol::{Id, Notice, Refusal};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::control::Control;
 use crate::{kernel, processes};
@@ -31,12 +33,16 @@ impl Pause {
     }
 
     /// A process that is forked or continued meanwhile is stopped in the next turn.
-    pub(crate) fn step(&mut self, control: &mut Control, now: Duration) {
+    pub(crate) fn step(&mut self, control: &mut Control, now: Duration, transfers: &[Pid]) {
         if self.waiting.is_empty() {
             return;
         }
         kernel::signal_all(libc::SIGSTOP);
-        let stopped = processes::all_stopped();
+        for pid in transfers {
+            // One that has just ended needs nothing.
+            let _ = kill_process(*pid, Signal::CONT);
+        }
+        let stopped = processes::all_stopped_but(transfers);
         self.waiting.retain(|(id, until)| {
             let result = match () {
                 () if stopped => Ok(()),

@@ -39,9 +39,14 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     })
 }
 
-/// Whether every process is stopped or dead.
-pub(crate) fn all_stopped() -> bool {
-    others().all(|process| process.dead() || matches!(process.state, 'T' | 't'))
+/// Whether every process but these is stopped or dead.
+pub(crate) fn all_stopped_but(these: &[Pid]) -> bool {
+    let exempt = |process: &Process| {
+        these
+            .iter()
+            .any(|pid| pid.as_raw_nonzero().get() == process.pid)
+    };
+    others().all(|process| process.dead() || matches!(process.state, 'T' | 't') || exempt(&process))
 }
 
 /// Kills what is alive in this session. `true`: nothing was.

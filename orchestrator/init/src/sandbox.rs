@@ -301,7 +301,12 @@ impl Sandbox {
                 None => true,
             });
         self.forwards.iter_mut().for_each(Forwarder::step);
-        self.pause.step(control, now);
+        let transfers: Vec<_> = self
+            .transfers
+            .iter()
+            .filter_map(Transfer::running)
+            .collect();
+        self.pause.step(control, now, &transfers);
     }
 
     /// Sleeps until a handle or the next deadline wants something.

@@ -134,6 +134,11 @@ impl Transfer {
         })
     }
 
+    /// The child, until it is reaped.
+    pub(crate) fn running(&self) -> Option<Pid> {
+        self.ended.is_none().then_some(self.pid)
+    }
+
     /// Tells the worker how it went.
     pub(crate) fn farewell(&self, result: Result<(), Refusal>, control: &mut Control) {
         if result.is_ok() && matches!(self.side, Side::Get { .. }) {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use mayfly_init::exit::Code;
-use mayfly_init::protocol::Order;
+use mayfly_init::protocol::{Order, Put};
 
 use crate::harness::{Sandbox, start};
 
@@ -34,22 +34,22 @@ fn by_order_by_hanging_up_and_by_a_bad_frame() {
 #[test]
 fn by_a_silent_worker_but_not_before() {
     let mut sandbox = Sandbox::prepare();
-    sandbox.arguments.heartbeat = Duration::from_millis(600);
+    sandbox.arguments.heartbeat = Duration::from_millis(1500);
     sandbox.run();
     sandbox.start(1, &["sleep", "600"]);
     let began = Instant::now();
-    for _ in 0..6 {
-        std::thread::sleep(Duration::from_millis(250));
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_millis(300));
         sandbox.order(&Order::Heartbeat);
     }
     ends(&mut sandbox, Code::NoHeartbeat);
-    assert!(began.elapsed() >= Duration::from_millis(2000));
+    assert!(began.elapsed() >= Duration::from_millis(3800));
 }
 
 #[test]
 fn not_by_heartbeats_that_waited_while_init_was_stopped() {
     let mut sandbox = Sandbox::prepare();
-    sandbox.arguments.heartbeat = Duration::from_millis(600);
+    sandbox.arguments.heartbeat = Duration::from_millis(1500);
     sandbox.run();
     let pid = sandbox.pid().to_string();
     let send = |signal: &str| {
@@ -62,7 +62,7 @@ fn not_by_heartbeats_that_waited_while_init_was_stopped() {
         );
     };
     send("-STOP");
-    std::thread::sleep(Duration::from_millis(1000));
+    std::thread::sleep(Duration::from_millis(2200));
     sandbox.order(&Order::Heartbeat);
     send("-CONT");
     assert_eq!(sandbox.script("echo on").text(), "on\n");
@@ -123,4 +123,52 @@ fn with_a_wrong_command_line_and_outside_a_namespace() {
         .status()
         .unwrap();
     assert_eq!(status.code(), Some(Code::NotFirst.number()));
+}
+
+#[test]
+fn whatever_the_agent_does_to_the_child_that_writes_its_file() {
+    let mut sandbox = Sandbox::prepare();
+    sandbox.arguments.heartbeat = Duration::from_secs(2);
+    sandbox.run();
+    let mut order = start(&["sh", "-c", "while :; do kill -STOP -1; done"]);
+    order.head = 0;
+    sandbox.order(&Order::Start(1, order));
+    sandbox.done(1).unwrap();
+    let file = Put {
+        path: "/slot/f".into(),
+        mode: 0o600,
+        size: 8 << 20,
+    };
+    sandbox.order(&Order::Put(5, file));
+    // Past what init keeps unwritten, so that it takes no further order.
+    for _ in 0..5 {
+        sandbox.order(&Order::Data(5, vec![0; 1 << 20]));
+    }
+    ends(&mut sandbox, Code::NoHeartbeat);
+}
+
+#[test]
+fn at_the_ceiling_though_the_worker_takes_nothing() {
+    let mut sandbox = Sandbox::prepare();
+    sandbox.arguments.ceiling = Duration::from_secs(2);
+    sandbox.run();
+    let mut order = start(&["yes"]);
+    order.head = u64::MAX;
+    sandbox.order(&Order::Start(1, order));
+    ends(&mut sandbox, Code::Ceiling);
+}
+
+#[test]
+fn by_the_engines_signal() {
+    let mut sandbox = Sandbox::started();
+    sandbox.start(1, &["sleep", "600"]);
+    let pid = sandbox.pid().to_string();
+    assert!(
+        std::process::Command::new("kill")
+            .arg(&pid)
+            .status()
+            .unwrap()
+            .success()
+    );
+    ends(&mut sandbox, Code::Terminated);
 }

@@ -149,3 +149,34 @@ fn a_transfer_ends_with_the_last_program() {
     }
     put(&mut sandbox, "/slot/f", b"abc", 3).unwrap();
 }
+
+#[test]
+fn a_transfer_goes_on_while_the_agent_is_paused() {
+    let mut sandbox = Sandbox::started();
+    sandbox.start(1, &["sleep", "600"]);
+    let block = vec![b'x'; 1 << 20];
+    let size = 24 << 20;
+    sandbox.order(&Order::Put(
+        5,
+        Put {
+            path: "/slot/f".into(),
+            mode: 0o600,
+            size,
+        },
+    ));
+    for number in 0..24 {
+        if number == 8 {
+            sandbox.order(&Order::Pause(8));
+        }
+        sandbox.order(&Order::Data(5, block.clone()));
+    }
+    sandbox.order(&Order::Data(5, Vec::new()));
+    sandbox.done(8).unwrap();
+    sandbox.done(5).unwrap();
+    assert_eq!(
+        get(&mut sandbox, "/slot/f", size).unwrap().len() as u64,
+        size
+    );
+    sandbox.order(&Order::Resume(9));
+    sandbox.done(9).unwrap();
+}
