@@ -1,2 +1,16 @@
+#![doc = include_str!("../README.md")]
+
+mod cli;
+pub mod client;
+mod commands;
 pub mod config;
 pub mod data_dir;
+mod door;
+pub mod exit;
+pub mod http;
+mod log;
+mod render;
+mod screen;
+pub mod wire;
+
+pub use cli::run;

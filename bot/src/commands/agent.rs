@@ -1,0 +1,152 @@
+//! `mayfly agent …`.
+
+use std::{cell::RefCell, ffi::OsStr};
+
+use mayfly_domain::SandboxRef;
+use mayfly_orchestrator::view::{AgentView, MessageView};
+use serde::Serialize;
+
+use super::send;
+use crate::{
+    cli::{AgentVerb, Context, Waiting},
+    door,
+    exit::{Exit, Failure},
+    http::wire::CreateBody,
+    render,
+};
+
+pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Failure> {
+    let config = &context.loaded.config;
+    let screen = context.screen;
+    match verb {
+        AgentVerb::New {
+            profile,
+            sandbox,
+            message,
+            waiting,
+        } => return new(context, profile, sandbox, message.as_deref(), &waiting).await,
+        AgentVerb::Send {
+            agent,
+            text,
+            sandbox,
+            waiting,
+        } => {
+            let text = send::read(&text)?;
+            let post = send::Post::new(context, text, sandbox, &waiting);
+            let view = door::through(config, async |client| {
+                let post = &post;
+                post.deliver(client, &agent).await
+            })
+            .await?;
+            return send::ended(context, &view, &waiting);
+        }
+        AgentVerb::List => {
+            let agents = door::through(config, async |client| Ok(client.agents().await?)).await?;
+            screen.show(&agents, |agents, screen| render::agents(agents, screen));
+        }
+        AgentVerb::Show { agent } => {
+            let view = door::through(config, async |client| Ok(client.agent(&agent).await?));
+            screen.show(&view.await?, render::agent);
+        }
+        AgentVerb::Log { agent } => {
+            let ticks = door::through(config, async |client| Ok(client.ticks(&agent).await?));
+            screen.show(&ticks.await?, |ticks, screen| render::ticks(ticks, screen));
+        }
+        AgentVerb::Diff {
+            agent,
+            from,
+            to,
+            stat,
+        } => {
+            let diff = door::through(config, async |client| {
+                Ok(client.diff(&agent, from.as_deref(), to.as_deref()).await?)
+            });
+            screen.show(&diff.await?, |diff, screen| {
+                render::diff(diff, stat, screen)
+            });
+        }
+        AgentVerb::Rollback { agent, tick } => {
+            let view = door::through(config, async |client| {
+                Ok(client.rollback(&agent, tick.clone()).await?)
+            });
+            screen.show(&view.await?, |view, _| render::rollback(view));
+        }
+        AgentVerb::Fork { agent, tick } => {
+            let view = door::through(config, async |client| {
+                Ok(client.fork(&agent, tick.clone()).await?)
+            });
+            screen.show(&view.await?, |view, _| view.short.clone());
+        }
+        AgentVerb::Rm { agent, force } => {
+            door::through(config, async |client| {
+                Ok(client.remove(&agent, force).await?)
+            })
+            .await?;
+        }
+        AgentVerb::Stop { agent, all } => {
+            let view = door::through(config, async |client| Ok(client.stop(&agent, all).await?));
+            screen.show(&view.await?, |view, _| render::stop(view));
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// `agent new --json`.
+#[derive(Serialize)]
+struct Made<'a> {
+    agent: &'a AgentView,
+    message: Option<&'a MessageView>,
+}
+
+async fn new(
+    context: &Context,
+    profile: Option<String>,
+    sandbox: Option<SandboxRef>,
+    message: Option<&OsStr>,
+    waiting: &Waiting,
+) -> Result<Exit, Failure> {
+    let config = &context.loaded.config;
+    let screen = context.screen;
+    let post = match message {
+        Some(text) => Some(send::Post::new(context, send::read(text)?, None, waiting)),
+        None => None,
+    };
+    let body = CreateBody { profile, sandbox };
+    // Kept over a second try, so that it makes no second agent.
+    let made: RefCell<Option<AgentView>> = RefCell::new(None);
+    let (agent, message) = door::through(config, async |client| {
+        let known = made.borrow().clone();
+        let agent = match known {
+            Some(agent) => agent,
+            None => {
+                let agent = client.create(&body).await?;
+                if post.is_some() && !screen.json {
+                    screen.notice(&format!("agent {}", agent.short));
+                }
+                made.borrow_mut().insert(agent).clone()
+            }
+        };
+        let message = match &post {
+            Some(post) => Some(post.deliver(client, &agent.id.to_string()).await?),
+            None => None,
+        };
+        Ok((agent, message))
+    })
+    .await?;
+    if screen.json {
+        screen.json(&Made {
+            agent: &agent,
+            message: message.as_ref(),
+        });
+    }
+    match message {
+        Some(view) if screen.json => Ok(send::exit(&view, waiting)),
+        Some(view) => send::ended(context, &view, waiting),
+        None => {
+            if !screen.json {
+                screen.answer(&agent.short);
+            }
+            Ok(Exit::Ok)
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Sends one message and waits for what becomes of it.
+
+use std::{
+    ffi::OsStr,
+    io::{IsTerminal, Read, stderr, stdin},
+    os::unix::ffi::OsStrExt,
+    time::Duration,
+};
+
+use indicatif::ProgressBar;
+use mayfly_domain::{MAX_TEXT, MessageOutcome, SandboxRef, check_text};
+use mayfly_orchestrator::view::MessageView;
+use rand::RngCore;
+use tokio::time::Instant;
+
+use crate::{
+    cli::{Context, Waiting},
+    client::Client,
+    exit::{Exit, Failure},
+    http::wire::SendBody,
+    render,
+    screen::Screen,
+};
+
+/// The text as given, or standard input for `-`.
+pub(crate) fn read(text: &OsStr) -> Result<String, Failure> {
+    let mut bytes = text.as_bytes().to_vec();
+    if bytes == b"-" {
+        bytes.clear();
+        // One byte more than fits, so that more is refused and an endless stream ends.
+        let mut input = stdin().lock().take(MAX_TEXT as u64 + 1);
+        let read = input.read_to_end(&mut bytes);
+        read.map_err(|error| {
+            Failure::new(
+                Exit::Refused,
+                format!("standard input cannot be read: {error}"),
+            )
+        })?;
+    }
+    match check_text(&bytes) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(error) => Err(Failure::new(Exit::Refused, error)),
+    }
+}
+
+/// A message that may be handed over more than once and counts once.
+pub(crate) struct Post {
+    body: SendBody,
+    key: String,
+    patience: Patience,
+    screen: Screen,
+}
+
+#[derive(Clone, Copy)]
+enum Patience {
+    None,
+    Until(Instant),
+    Endless,
+}
+
+impl Post {
+    pub(crate) fn new(
+        context: &Context,
+        text: String,
+        sandbox: Option<SandboxRef>,
+        waiting: &Waiting,
+    ) -> Self {
+        let key = waiting.key.clone().unwrap_or_else(|| {
+            let mut random = [0; 16];
+            rand::rng().fill_bytes(&mut random);
+            hex::encode(random)
+        });
+        let author = Some(context.loaded.person.clone());
+        let longest = Duration::from_secs(86_400 * 365);
+        let patience = match waiting {
+            Waiting { no_wait: true, .. } => Patience::None,
+            Waiting { timeout: None, .. } => Patience::Endless,
+            Waiting {
+                timeout: Some(seconds),
+                ..
+            } => Patience::Until(Instant::now() + Duration::from_secs(*seconds).min(longest)),
+        };
+        Post {
+            body: SendBody {
+                text,
+                author,
+                sandbox,
+            },
+            key,
+            patience,
+            screen: context.screen,
+        }
+    }
+
+    /// Hands over and waits.
+    pub(crate) async fn deliver(
+        &self,
+        client: &Client,
+        agent: &str,
+    ) -> Result<MessageView, Failure> {
+        let accepted = client.send(agent, &self.body, &self.key).await?;
+        match self.patience {
+            Patience::None => Ok(accepted),
+            _ => {
+                let spinner = self.screen.spinner();
+                let ended = self.wait(client, accepted, &spinner).await;
+                spinner.finish_and_clear();
+                ended
+            }
+        }
+    }
+
+    async fn wait(
+        &self,
+        client: &Client,
+        accepted: MessageView,
+        spinner: &ProgressBar,
+    ) -> Result<MessageView, Failure> {
+        let id = accepted.id.to_string();
+        // Somebody who looks sees each step; nobody else needs more than the outcome.
+        let look = match stderr().is_terminal() && !self.screen.json {
+            true => Duration::from_secs(1),
+            false => Duration::from_secs(30),
+        };
+        let mut view = accepted;
+        while view.outcome.is_none() {
+            spinner.set_message(render::state(&view));
+            let asked = client.message(&id, look);
+            view = match self.patience {
+                Patience::Until(end) => match tokio::time::timeout_at(end, asked).await {
+                    Ok(view) => view?,
+                    Err(_) => return Ok(view),
+                },
+                _ => asked.await?,
+            };
+        }
+        Ok(view)
+    }
+}
+
+/// Prints a message's end: the reply to standard output, all else to standard error.
+pub(crate) fn ended(
+    context: &Context,
+    view: &MessageView,
+    waiting: &Waiting,
+) -> Result<Exit, Failure> {
+    let screen = context.screen;
+    if screen.json {
+        screen.json(view);
+        return Ok(exit(view, waiting));
+    }
+    let reply = view.reply.as_ref().map_or("", |reply| reply.text.as_str());
+    match view.outcome {
+        Some(MessageOutcome::Answered) => {
+            screen.answer(reply);
+            for file in view.reply.iter().flat_map(|reply| &reply.files) {
+                screen.notice(&format!("file: {}", file.name));
+            }
+        }
+        Some(outcome) => {
+            let reason = view.reason.as_deref().unwrap_or_default();
+            let told = if reply.is_empty() { reason } else { reply };
+            screen.notice(&match told {
+                "" => format!("message {} was {}", view.id.short(), outcome.as_str()),
+                told => told.to_owned(),
+            });
+            if outcome == MessageOutcome::Parked {
+                let again = format!("try again with: mayfly parked retry {}", view.id.short());
+                screen.notice(&again);
+            }
+        }
+        None if waiting.no_wait => screen.answer(&view.id.to_string()),
+        None => screen.notice(&format!(
+            "no answer yet ({}): message {} stays on its way, see mayfly agent log {}",
+            render::state(view),
+            view.id.short(),
+            view.agent.short()
+        )),
+    }
+    Ok(exit(view, waiting))
+}
+
+pub(crate) fn exit(view: &MessageView, waiting: &Waiting) -> Exit {
+    match view.outcome {
+        Some(outcome) => outcome.into(),
+        None if waiting.no_wait => Exit::Ok,
+        None => Exit::Timeout,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_text_is_refused_before_anything_is_sent() {
+        let fault = |bytes: &[u8]| read(OsStr::from_bytes(bytes)).unwrap_err();
+        assert!(fault(b"").to_string().contains("empty"));
+        assert!(
+            fault(b"a\xff")
+                .to_string()
+                .contains("not valid UTF-8 at offset 1")
+        );
+        assert_eq!(fault(&vec![b'a'; MAX_TEXT + 1]).exit, Exit::Refused);
+        assert_eq!(read(OsStr::new("-x")).unwrap(), "-x");
+    }
+}

@@ -1,0 +1,104 @@
+//! `mayfly serve`.
+
+use std::{path::Path, time::Duration};
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::{
+    cli::Context,
+    data_dir::{self, DataDir},
+    door::Signals,
+    exit::{Exit, Failure},
+    http::Server,
+    wire::{self, Running},
+};
+
+/// Requests under way and standing tasks may take so long to end.
+const GRACE: Duration = Duration::from_secs(10);
+
+pub(crate) async fn run(context: Context, simulate: bool) -> Result<Exit, Failure> {
+    without_core_dumps();
+    let mut signals = Signals::new()?;
+    let config = &context.loaded.config;
+    let held = DataDir::hold(&config.data_dir);
+    let held = held.map_err(|error| Failure::new(Exit::DataDir, error))?;
+    let path = held.path().to_owned();
+    let ended = serve(&context, held, simulate, &mut signals).await;
+    // A command that comes now must not talk to a socket without a server.
+    let _ = std::fs::remove_file(data_dir::socket(&path));
+    ended
+}
+
+async fn serve(
+    context: &Context,
+    held: DataDir,
+    simulate: bool,
+    signals: &mut Signals,
+) -> Result<Exit, Failure> {
+    let config = &context.loaded.config;
+    let path = held.path().to_owned();
+    // Both are open before anything is started: a taken port is told at once, and commands that
+    // come early wait for their answer.
+    let server = open(&path, &config.http.listen).await?;
+    let started = tokio::select! {
+        started = wire::start(config, held, simulate) => started,
+        () = signals.next() => return Ok(Exit::Ok),
+    };
+    let running = started.map_err(|error| Failure::new(error.exit(), error))?;
+    let line = listens(server.address(), &path);
+    server.start(running.commands.clone(), &running.supervisor);
+    context.screen.answer(&line);
+    let fault = tokio::select! {
+        fault = running.supervisor.fault() => Some(fault),
+        () = signals.next() => None,
+    };
+    come_to_rest(&running, fault.is_none(), signals).await;
+    match fault {
+        None => Ok(Exit::Ok),
+        Some(fault) => Err(Failure::new(Exit::Internal, fault)),
+    }
+}
+
+async fn open(path: &Path, listen: &str) -> Result<Server, Failure> {
+    let on_socket = Server::on_socket(path);
+    let on_socket = on_socket.map_err(|error| Failure::new(Exit::DataDir, error))?;
+    let both = on_socket.and_tcp(listen, path).await;
+    both.map_err(|error| Failure::new(Exit::Configuration, error))
+}
+
+fn listens(tcp: Option<std::net::SocketAddr>, data_dir: &Path) -> String {
+    let socket = data_dir::socket(data_dir);
+    let socket = socket.display();
+    match tcp {
+        Some(address) => format!("mayfly listens on http://{address} and {socket}"),
+        None => format!("mayfly listens on {socket}"),
+    }
+}
+
+/// Ticks end first, then what answers about them. A second signal does not wait.
+async fn come_to_rest(running: &Running, drain: bool, signals: &mut Signals) {
+    let rest = async {
+        if drain {
+            tracing::info!("running ticks may end; a second signal does not wait for them");
+            running.drain().await;
+        }
+        if !running.supervisor.stop(GRACE).await {
+            tracing::warn!("not everything ended within {} s", GRACE.as_secs());
+        }
+    };
+    tokio::select! {
+        () = rest => {}
+        () = signals.next() => Exit::Interrupted.now(),
+    }
+}
+
+/// A dump would hold tokens and chats.
+fn without_core_dumps() {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    if let Err(error) = setrlimit(Resource::Core, none) {
+        tracing::warn!(%error, "core dumps could not be switched off");
+    }
+}

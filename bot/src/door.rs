@@ -1,0 +1,129 @@
+//! How a command reaches the service: through the server that runs, or by being one for a moment.
+//!
+//! Both ways go over the same socket, so a verb cannot tell them apart.
+
+use std::{io, time::Duration};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::{
+    client::Client,
+    config::Config,
+    data_dir::{self, DataDir, DataDirError},
+    exit::{Exit, Failure},
+    http::Server,
+    wire::{self, Running},
+};
+
+/// How long a server that is just starting or ending may hold the lock without answering.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// So often a command begins again because the server it talked to ended.
+const AGAIN: u32 = 3;
+
+/// Does a command's work, and what it started in passing is brought to rest.
+///
+/// `work` may be called again when the server went away: its writes carry idempotency keys.
+pub async fn through<T>(
+    config: &Config,
+    work: impl AsyncFn(&Client) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut signals = Signals::new()?;
+    let mut left = AGAIN;
+    loop {
+        let door = Door::open(config).await?;
+        let done = tokio::select! {
+            done = work(&door.client) => done,
+            () = signals.next() => Err(Failure::new(
+                Exit::Interrupted,
+                "interrupted: a message that was accepted stays and runs",
+            )),
+        };
+        let ours = door.own.is_some();
+        tokio::select! {
+            () = door.close() => {}
+            () = signals.next() => Exit::Interrupted.now(),
+        }
+        match done {
+            Err(failure) if failure.server_gone && !ours && left > 0 => left -= 1,
+            done => return done,
+        }
+    }
+}
+
+struct Door {
+    client: Client,
+    own: Option<Running>,
+}
+
+impl Door {
+    async fn open(config: &Config) -> Result<Self, Failure> {
+        let path = &config.data_dir;
+        data_dir::check_path(path).map_err(fault)?;
+        let client = Client::new(data_dir::socket(path));
+        let since = tokio::time::Instant::now();
+        loop {
+            match client.probe().await {
+                Ok(()) => return Ok(Door { client, own: None }),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(fault(DataDirError::NoPermission(path.clone())));
+                }
+                Err(_) => {}
+            }
+            match DataDir::hold(path) {
+                Ok(held) => {
+                    let own = Some(serve(config, held).await?);
+                    return Ok(Door { client, own });
+                }
+                Err(DataDirError::InUse { .. }) if since.elapsed() < PATIENCE => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Err(error) => return Err(fault(error)),
+            }
+        }
+    }
+
+    async fn close(self) {
+        if let Some(running) = self.own {
+            running.drain().await;
+            running.supervisor.stop(Duration::from_secs(10)).await;
+        }
+    }
+}
+
+/// The service without its TCP listener.
+async fn serve(config: &Config, held: DataDir) -> Result<Running, Failure> {
+    let path = held.path().to_owned();
+    let started = wire::start(config, held, false).await;
+    let running = started.map_err(|error| Failure::new(error.exit(), error))?;
+    let server = Server::on_socket(&path);
+    let server = server.map_err(|error| Failure::new(Exit::DataDir, error))?;
+    server.start(running.commands.clone(), &running.supervisor);
+    Ok(running)
+}
+
+fn fault(error: DataDirError) -> Failure {
+    Failure::new(Exit::DataDir, error)
+}
+
+/// SIGINT and SIGTERM.
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    pub fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Internal, error));
+        Ok(Signals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The API, on a unix socket in the data dir and on TCP.
+//!
+//! Whoever can open the socket is the owner and needs no token. Loopback is not authentication:
+//! TCP wants the token of the data dir, except for the two health paths.
+
+mod body;
+mod gate;
+mod listen;
+mod problem;
+mod routes;
+pub mod wire;
+
+use std::path::Path;
+
+use axum::{Router, middleware};
+use mayfly_orchestrator::{command::Commands, supervise::Supervisor};
+use tokio::net::{TcpListener, UnixListener};
+use tokio_util::sync::CancellationToken;
+
+pub use listen::{ListenError, read_or_make_token};
+pub use problem::Problem;
+
+/// What every handler may use.
+#[derive(Clone)]
+pub(crate) struct Api {
+    commands: Commands,
+    /// Cancelled when waits should end.
+    stopping: CancellationToken,
+}
+
+/// Listeners that are open; nothing is answered before [`Server::start`].
+#[derive(Debug)]
+pub struct Server {
+    unix: UnixListener,
+    tcp: Option<(TcpListener, gate::Gate)>,
+}
+
+impl Server {
+    /// Opens the socket of a held data dir.
+    pub fn on_socket(data_dir: &Path) -> Result<Self, ListenError> {
+        Ok(Server {
+            unix: listen::unix(data_dir)?,
+            tcp: None,
+        })
+    }
+
+    /// Also opens the TCP listener, unless it is `off`.
+    pub async fn and_tcp(mut self, listen: &str, data_dir: &Path) -> Result<Self, ListenError> {
+        let token = read_or_make_token(data_dir)?;
+        if listen != "off" {
+            let listener = listen::tcp(listen).await?;
+            let address = listener.local_addr().map_err(ListenError::Address)?;
+            self.tcp = Some((listener, gate::Gate::new(token, address)));
+        }
+        Ok(self)
+    }
+
+    /// Where it listens beside the socket.
+    pub fn address(&self) -> Option<std::net::SocketAddr> {
+        self.tcp
+            .as_ref()
+            .and_then(|(listener, _)| listener.local_addr().ok())
+    }
+
+    /// Answers until the supervisor stops; requests under way are finished first.
+    pub fn start(self, commands: Commands, supervisor: &Supervisor) {
+        let stopping = supervisor.stopping();
+        let api = Api {
+            commands,
+            stopping: stopping.clone(),
+        };
+        let plain: Router = routes::router(api.clone());
+        let ended = stopping.clone().cancelled_owned();
+        let unix = axum::serve(self.unix, plain).with_graceful_shutdown(ended);
+        supervisor.standing("http on the socket", async move { unix.await });
+        if let Some((listener, gate)) = self.tcp {
+            let gated =
+                routes::router(api).layer(middleware::from_fn_with_state(gate.into(), gate::check));
+            let tcp =
+                axum::serve(listener, gated).with_graceful_shutdown(stopping.cancelled_owned());
+            supervisor.standing("http on tcp", async move { tcp.await });
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Opens the listeners and keeps the token.
+
+use std::{
+    fs::{DirBuilder, OpenOptions, Permissions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use rand::RngCore;
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::data_dir;
+
+/// Why nobody can be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    #[error(
+        "{0} is taken by another program: stop it, or set http.listen in mayfly.toml \
+         (MAYFLY__HTTP__LISTEN) to a free one, for example 127.0.0.1:8081"
+    )]
+    Taken(String),
+    #[error(
+        "cannot listen on {address}: {source}: set http.listen in mayfly.toml to an address of this host"
+    )]
+    Tcp { address: String, source: io::Error },
+    #[error("the listener's own address cannot be read: {0}")]
+    Address(io::Error),
+    #[error("cannot make {}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("{} holds no token: remove the file, a new one is made at the next start", .0.display())]
+    BadToken(PathBuf),
+}
+
+/// The socket appears under its name when it already is 0600; one left by a dead process is
+/// replaced. The caller holds the data dir's lock.
+pub(super) fn unix(data_dir: &Path) -> Result<UnixListener, ListenError> {
+    let path = data_dir::socket(data_dir);
+    let aside = data_dir.join(".socket");
+    let listen = || {
+        let _ = std::fs::remove_dir_all(&aside);
+        DirBuilder::new().mode(0o700).create(&aside)?;
+        let made = aside.join("s");
+        let listener = UnixListener::bind(&made)?;
+        std::fs::set_permissions(&made, Permissions::from_mode(0o600))?;
+        std::fs::rename(&made, &path)?;
+        std::fs::remove_dir(&aside)?;
+        Ok(listener)
+    };
+    listen().map_err(|source| ListenError::File {
+        path: path.clone(),
+        source,
+    })
+}
+
+pub(super) async fn tcp(address: &str) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => ListenError::Taken(address.to_owned()),
+            _ => ListenError::Tcp {
+                address: address.to_owned(),
+                source,
+            },
+        })
+}
+
+/// The token of a data dir, made at its first start: 32 random bytes in hexadecimal.
+pub fn read_or_make_token(data_dir: &Path) -> Result<String, ListenError> {
+    let path = data_dir::token(data_dir);
+    let file = |source| ListenError::File {
+        path: path.clone(),
+        source,
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) if text.trim().len() < 32 => Err(ListenError::BadToken(path)),
+        Ok(text) => {
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(file)?;
+            Ok(text.trim().to_owned())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make_token(&path).map_err(file),
+        Err(error) => Err(file(error)),
+    }
+}
+
+/// Whole or not at all: written aside, then renamed.
+fn make_token(path: &Path) -> io::Result<String> {
+    let mut random = [0; 32];
+    rand::rng().fill_bytes(&mut random);
+    let token = hex::encode(random);
+    let aside = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&aside)?;
+    writeln!(file, "{token}")?;
+    file.sync_all()?;
+    std::fs::rename(&aside, path)?;
+    Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_made_once_and_only_its_owner_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = read_or_make_token(dir.path()).unwrap();
+        assert_eq!(made.len(), 64);
+        let path = dir.path().join("token");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(read_or_make_token(dir.path()).unwrap(), made);
+        assert_eq!(mode(), 0o600);
+        std::fs::write(&path, "\n").unwrap();
+        let refused = read_or_make_token(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("remove the file"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced_and_a_taken_port_is_one_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(unix(dir.path()).unwrap());
+        let _held = unix(dir.path()).unwrap();
+        let path = data_dir::socket(dir.path());
+        assert_eq!(
+            std::fs::metadata(path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        let first = tcp("127.0.0.1:0").await.unwrap();
+        let address = first.local_addr().unwrap().to_string();
+        let refused = tcp(&address).await.unwrap_err().to_string();
+        assert!(
+            refused.starts_with(&format!("{address} is taken")),
+            "{refused}"
+        );
+        assert!(refused.contains("http.listen"));
+    }
+}

@@ -1,0 +1,264 @@
+//! Paths and what they call. Each is one call of [`Commands`]; ids may be unique suffixes.
+//!
+//! [`Commands`]: mayfly_orchestrator::command::Commands
+
+use std::time::Duration;
+
+use axum::{
+    Json, Router,
+    extract::{FromRequestParts, Path, Query, State},
+    http::{HeaderMap, StatusCode, request::Parts},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use mayfly_domain::{Author, MessageId, TickId, check_text};
+use mayfly_orchestrator::{
+    command::{NewAgent, Send, StopScope},
+    view::{
+        AgentView, DiffView, MessageView, ReadyView, RollbackView, StopView, TickDetail, TickView,
+    },
+};
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::{
+    Api,
+    body::Body,
+    problem::Problem,
+    wire::{CreateBody, EmptyBody, ForkBody, RollbackBody, SendBody, StopBody},
+};
+
+/// Longest `wait`; a client asks again.
+const MAX_WAIT: Duration = Duration::from_secs(600);
+
+type Answer<T> = Result<Json<T>, Problem>;
+type Made<T> = Result<(StatusCode, Json<T>), Problem>;
+
+pub(super) fn router(api: Api) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/v1/agents", get(agents).post(create))
+        .route("/v1/agents/{id}", get(agent).delete(remove))
+        .route("/v1/agents/{id}/messages", post(send))
+        .route("/v1/agents/{id}/ticks", get(ticks))
+        .route("/v1/agents/{id}/diff", get(diff))
+        .route("/v1/agents/{id}/rollback", post(rollback))
+        .route("/v1/agents/{id}/fork", post(fork))
+        .route("/v1/agents/{id}/stop", post(stop))
+        .route("/v1/messages/{id}", get(message))
+        .route("/v1/messages/{id}/retry", post(retry))
+        .route("/v1/ticks/{id}", get(tick))
+        .route("/v1/parked", get(parked))
+        .fallback(async || Problem::new("not-found", "there is no such path: see the README"))
+        .method_not_allowed_fallback(async || {
+            Problem::new("no-method", "this path does not take this method")
+        })
+        .with_state(api)
+}
+
+/// A query without unknown names; problems are [`Problem`]s.
+struct Asked<T>(T);
+
+impl<S: std::marker::Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Query::try_from_uri(&parts.uri)
+            .map(|Query(asked)| Asked(asked))
+            .map_err(|error| Problem::new("invalid", error.body_text()))
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Wait {
+    wait: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Force {
+    force: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Span {
+    from: Option<String>,
+    to: Option<String>,
+}
+
+impl Api {
+    /// An outcome, or what is known when the time is over or the server stops.
+    async fn wait(&self, id: MessageId, wait: u64) -> Result<MessageView, Problem> {
+        let patience = Duration::from_secs(wait).min(MAX_WAIT);
+        if patience.is_zero() {
+            return Ok(self.commands.message(id).await?);
+        }
+        tokio::select! {
+            outcome = self.commands.wait(id, patience) => Ok(outcome?),
+            () = self.stopping.cancelled() => Ok(self.commands.message(id).await?),
+        }
+    }
+
+    async fn tick_id(&self, text: Option<&str>) -> Result<Option<TickId>, Problem> {
+        Ok(match text {
+            Some(text) => Some(self.commands.find_tick(text).await?),
+            None => None,
+        })
+    }
+}
+
+async fn ready(State(api): State<Api>) -> Response {
+    let ready: ReadyView = api.commands.ready().await;
+    let status = match ready.ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, Json(ready)).into_response()
+}
+
+async fn agents(State(api): State<Api>) -> Answer<Vec<AgentView>> {
+    Ok(Json(api.commands.agents().await?))
+}
+
+async fn create(State(api): State<Api>, Body(asked): Body<CreateBody>) -> Made<AgentView> {
+    let CreateBody { profile, sandbox } = asked;
+    let made = api
+        .commands
+        .create_agent(NewAgent { profile, sandbox })
+        .await?;
+    Ok((StatusCode::CREATED, Json(made)))
+}
+
+async fn agent(State(api): State<Api>, Path(id): Path<String>) -> Answer<AgentView> {
+    let agent = api.commands.find_agent(&id).await?;
+    Ok(Json(api.commands.agent(agent).await?))
+}
+
+async fn remove(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    Asked(asked): Asked<Force>,
+) -> Result<StatusCode, Problem> {
+    let agent = api.commands.find_agent(&id).await?;
+    api.commands.remove_agent(agent, asked.force).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn send(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    Asked(asked): Asked<Wait>,
+    headers: HeaderMap,
+    Body(body): Body<SendBody>,
+) -> Made<MessageView> {
+    check_text(body.text.as_bytes())?;
+    let agent = api.commands.find_agent(&id).await?;
+    let send = Send {
+        text: body.text,
+        author: Author::local(body.author.unwrap_or_else(|| "api".to_owned())),
+        idempotency_key: idempotency_key(&headers)?,
+        sandbox: body.sandbox,
+    };
+    let accepted = api.commands.send(agent, send).await?;
+    let view = match asked.wait {
+        0 => accepted,
+        wait => api.wait(accepted.id, wait).await?,
+    };
+    let status = match view.outcome {
+        Some(_) => StatusCode::OK,
+        None => StatusCode::ACCEPTED,
+    };
+    Ok((status, Json(view)))
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
+    match value.to_str() {
+        Ok(text) if (1..=255).contains(&text.len()) => Ok(Some(text.to_owned())),
+        _ => Err(Problem::new(
+            "invalid",
+            "Idempotency-Key is not 1 to 255 visible ASCII characters",
+        )),
+    }
+}
+
+async fn ticks(State(api): State<Api>, Path(id): Path<String>) -> Answer<Vec<TickView>> {
+    let agent = api.commands.find_agent(&id).await?;
+    Ok(Json(api.commands.ticks(agent).await?))
+}
+
+async fn diff(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    Asked(span): Asked<Span>,
+) -> Answer<DiffView> {
+    let agent = api.commands.find_agent(&id).await?;
+    let from = api.tick_id(span.from.as_deref()).await?;
+    let to = api.tick_id(span.to.as_deref()).await?;
+    Ok(Json(api.commands.diff(agent, from, to).await?))
+}
+
+async fn rollback(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    Body(body): Body<RollbackBody>,
+) -> Answer<RollbackView> {
+    let agent = api.commands.find_agent(&id).await?;
+    let to = api.tick_id(body.to.as_deref()).await?;
+    Ok(Json(api.commands.rollback(agent, to).await?))
+}
+
+async fn fork(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    Body(body): Body<ForkBody>,
+) -> Made<AgentView> {
+    let agent = api.commands.find_agent(&id).await?;
+    let at = api.tick_id(body.at.as_deref()).await?;
+    let forked = api.commands.fork(agent, at).await?;
+    Ok((StatusCode::CREATED, Json(forked)))
+}
+
+async fn stop(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    Body(body): Body<StopBody>,
+) -> Answer<StopView> {
+    let agent = api.commands.find_agent(&id).await?;
+    let scope = match body.all {
+        true => StopScope::All,
+        false => StopScope::Running,
+    };
+    Ok(Json(api.commands.stop(agent, scope).await?))
+}
+
+async fn message(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    Asked(asked): Asked<Wait>,
+) -> Answer<MessageView> {
+    let id = id
+        .parse::<MessageId>()
+        .map_err(|error| Problem::new("not-found", error))?;
+    Ok(Json(api.wait(id, asked.wait).await?))
+}
+
+async fn retry(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    Body(EmptyBody {}): Body<EmptyBody>,
+) -> Answer<MessageView> {
+    Ok(Json(api.commands.retry(&id).await?))
+}
+
+async fn tick(State(api): State<Api>, Path(id): Path<String>) -> Answer<TickDetail> {
+    let tick = api.commands.find_tick(&id).await?;
+    Ok(Json(api.commands.tick(tick).await?))
+}
+
+async fn parked(State(api): State<Api>) -> Answer<Vec<MessageView>> {
+    Ok(Json(api.commands.parked().await?))
+}

@@ -1,0 +1,49 @@
+//! Bodies of requests, for both ends.
+
+use mayfly_domain::SandboxRef;
+use serde::{Deserialize, Serialize};
+
+/// `POST /v1/agents`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CreateBody {
+    pub profile: Option<String>,
+    pub sandbox: Option<SandboxRef>,
+}
+
+/// `POST …/messages`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SendBody {
+    pub text: String,
+    #[serde(default)]
+    pub author: Option<String>,
+    #[serde(default)]
+    pub sandbox: Option<SandboxRef>,
+}
+
+/// `POST …/rollback`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RollbackBody {
+    pub to: Option<String>,
+}
+
+/// `POST …/fork`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ForkBody {
+    pub at: Option<String>,
+}
+
+/// `POST …/stop`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StopBody {
+    pub all: bool,
+}
+
+/// For writes that say nothing more.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EmptyBody {}

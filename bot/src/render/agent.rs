@@ -1,0 +1,88 @@
+//! Agents and what was done to them.
+
+use mayfly_orchestrator::view::{AgentView, RollbackView, StopView};
+
+use super::{table::table, time};
+use crate::screen::Screen;
+
+pub(crate) fn agents(agents: &[AgentView], screen: Screen) -> String {
+    let row = |agent: &AgentView| {
+        [
+            agent.short.clone(),
+            agent.profile.clone(),
+            agent.sandbox.clone(),
+            time(agent.created_at),
+            agent.ticks.to_string(),
+            state(agent),
+        ]
+    };
+    let rows: Vec<_> = agents.iter().map(row).collect();
+    let head = ["AGENT", "PROFILE", "SANDBOX", "MADE", "TICKS", "STATE"];
+    table(head, &rows, screen)
+}
+
+fn state(agent: &AgentView) -> String {
+    let mut parts = Vec::new();
+    match agent.running {
+        Some(tick) => parts.push(format!("running {}", tick.short())),
+        None => parts.push("idle".to_owned()),
+    }
+    if agent.waiting > 0 {
+        parts.push(format!("{} waiting", agent.waiting));
+    }
+    if agent.parked > 0 {
+        parts.push(format!("{} parked", agent.parked));
+    }
+    parts.join(", ")
+}
+
+pub(crate) fn agent(agent: &AgentView, screen: Screen) -> String {
+    let none = || "none".to_owned();
+    let head = match (agent.head, agent.head_tick) {
+        (Some(_), Some(tick)) => format!("after tick {}", tick.short()),
+        (Some(snapshot), None) => format!("snapshot {}", snapshot.short()),
+        (None, _) => "the image's own files".to_owned(),
+    };
+    let origin = agent.forked_from.map_or_else(none, |agent| agent.short());
+    let lines = [
+        ("agent", screen.bold(&agent.id.to_string())),
+        ("profile", agent.profile.clone()),
+        ("sandbox", agent.sandbox.clone()),
+        ("made", time(agent.created_at)),
+        ("state", state(agent)),
+        ("head", head),
+        ("ticks", agent.ticks.to_string()),
+        ("layers", agent.layers.to_string()),
+        ("forked from", origin),
+    ];
+    let line = |(name, value): &(&str, String)| format!("{name:12} {value}\n");
+    lines.iter().map(line).collect()
+}
+
+pub(crate) fn rollback(view: &RollbackView) -> String {
+    let now = match view.to {
+        Some(tick) => format!("the state after tick {}", tick.short()),
+        None => "the state before its first tick".to_owned(),
+    };
+    let back = match view.left {
+        Some(tick) => format!(
+            "; forward again with: mayfly agent rollback {} {}",
+            view.agent.short,
+            tick.short()
+        ),
+        None => String::new(),
+    };
+    format!("agent {} has {now}{back}", view.agent.short)
+}
+
+pub(crate) fn stop(view: &StopView) -> String {
+    let stopping = match view.stopping {
+        Some(tick) => format!("tick {} is being ended", tick.short()),
+        None => "nothing runs".to_owned(),
+    };
+    match view.withdrawn.len() {
+        0 => stopping,
+        1 => format!("{stopping}, 1 message withdrawn"),
+        many => format!("{stopping}, {many} messages withdrawn"),
+    }
+}

@@ -1,0 +1,33 @@
+//! Messages.
+
+use mayfly_orchestrator::view::MessageView;
+
+use super::{one_line, table::table, time};
+use crate::screen::Screen;
+
+/// Where a message is, in a few words.
+pub(crate) fn state(view: &MessageView) -> String {
+    match (view.outcome, &view.progress, view.ahead) {
+        (Some(outcome), ..) => outcome.as_str().to_owned(),
+        (None, Some(progress), _) => one_line(progress, 60),
+        (None, None, 0) => "waiting to start".to_owned(),
+        (None, None, 1) => "waiting, 1 message before it".to_owned(),
+        (None, None, ahead) => format!("waiting, {ahead} messages before it"),
+    }
+}
+
+pub(crate) fn parked(messages: &[MessageView], screen: Screen) -> String {
+    let row = |message: &MessageView| {
+        [
+            message.id.short(),
+            message.agent.short(),
+            time(message.created_at),
+            message.attempts.to_string(),
+            one_line(message.reason.as_deref().unwrap_or_default(), 60),
+            one_line(&message.text, 40),
+        ]
+    };
+    let rows: Vec<_> = messages.iter().map(row).collect();
+    let head = ["MESSAGE", "AGENT", "WRITTEN", "ATTEMPTS", "REASON", "TEXT"];
+    table(head, &rows, screen)
+}
