@@ -5,10 +5,14 @@
 //! path, [`Backend::remove`]: only its `Ok` proves that nothing can write to the slots any more.
 
 pub mod control;
+pub mod disk;
 pub mod docker;
 pub mod fake;
 pub mod image;
+pub mod init;
+pub mod sockets;
 pub mod spec;
+mod walk;
 
 use std::path::Path;
 

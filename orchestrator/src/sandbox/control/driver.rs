@@ -76,7 +76,10 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite>(
         () = write(writer, orders, lease, &events) => Ok(()),
     };
     if let Err(error) = end {
-        tracing::warn!(error = &error as &dyn std::error::Error, "sandbox conversation broken off");
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "sandbox conversation broken off"
+        );
         shared.fault.set(error).ok();
     }
     lock(&shared.waiting).take();

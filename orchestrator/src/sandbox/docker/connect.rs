@@ -1,0 +1,122 @@
+//! The lazy, self-healing connection: an engine that is down now may be up at the next call.
+
+use std::error::Error as StdError;
+
+use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker as Client, errors::Error};
+use tokio::sync::Mutex;
+
+use super::super::BackendError;
+
+/// Oldest engine whose answers are relied on (Docker 19.03).
+const OLDEST: ClientVersion = ClientVersion {
+    major_version: 1,
+    minor_version: 40,
+};
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    address: String,
+    client: Mutex<Option<Client>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it speaks API {engine_oldest} to {engine_newest}, Mayfly {} to {}",
+    OLDEST,
+    API_DEFAULT_VERSION
+)]
+struct NoCommonVersion {
+    engine_oldest: String,
+    engine_newest: String,
+}
+
+impl Connection {
+    pub(super) fn new(host: Option<String>) -> Self {
+        Connection {
+            address: host.unwrap_or_else(|| "unix:///var/run/docker.sock".to_owned()),
+            client: Mutex::new(None),
+        }
+    }
+
+    /// A client whose version was negotiated.
+    pub(super) async fn client(&self) -> Result<Client, BackendError> {
+        let mut slot = self.client.lock().await;
+        if let Some(client) = &*slot {
+            return Ok(client.clone());
+        }
+        let fresh = Client::connect_with_host(&self.address)
+            .map_err(|error| self.reached(error, "open", &self.address))?;
+        let failed = |error| self.reached(error, "agree on a version with", &self.address);
+        let client = fresh.negotiate_version().await.map_err(failed)?;
+        let told = client.version().await.map_err(failed)?;
+        let oldest = told.min_api_version.unwrap_or_default();
+        let ours = client.client_version();
+        if ours < OLDEST || parse(&oldest).is_some_and(|oldest| oldest > ours) {
+            return Err(BackendError::Failed {
+                action: "agree on a version with",
+                name: self.address.clone(),
+                source: Box::new(NoCommonVersion {
+                    engine_oldest: oldest,
+                    engine_newest: told.api_version.unwrap_or_default(),
+                }),
+            });
+        }
+        *slot = Some(client.clone());
+        Ok(client)
+    }
+
+    /// Forgets the client: the engine that comes back may be another version.
+    pub(super) async fn forget(&self) {
+        self.client.lock().await.take();
+    }
+
+    /// Sorts an error: nobody answered, or somebody answered no.
+    pub(super) fn reached(&self, error: Error, action: &'static str, name: &str) -> BackendError {
+        if is_down(&error) {
+            return BackendError::Down {
+                address: self.address.clone(),
+                source: Box::new(error),
+            };
+        }
+        BackendError::Failed {
+            action,
+            name: name.to_owned(),
+            source: Box::new(error),
+        }
+    }
+}
+
+fn parse(version: &str) -> Option<ClientVersion> {
+    let (major, minor) = version.split_once('.')?;
+    Some(ClientVersion {
+        major_version: major.parse().ok()?,
+        minor_version: minor.parse().ok()?,
+    })
+}
+
+/// The status the engine answered with, if it answered.
+pub(super) fn status(error: &Error) -> Option<u16> {
+    match error {
+        Error::DockerResponseServerError { status_code, .. } => Some(*status_code),
+        _ => None,
+    }
+}
+
+fn is_down(error: &Error) -> bool {
+    match error {
+        Error::SocketNotFoundError(_)
+        | Error::RequestTimeoutError
+        | Error::HyperLegacyError { .. }
+        | Error::HyperResponseError { .. } => true,
+        other => {
+            let mut cause: Option<&(dyn StdError + 'static)> = Some(other);
+            while let Some(error) = cause {
+                if error.is::<std::io::Error>() {
+                    return true;
+                }
+                cause = error.source();
+            }
+            false
+        }
+    }
+}

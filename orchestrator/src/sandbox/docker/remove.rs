@@ -1,0 +1,96 @@
+//! The one teardown. Its `Ok` is the proof that nothing can write to the slots: the engine said of
+//! the container and of each slot's volume that it is gone, and it removes neither while mounted.
+
+use std::time::Duration;
+
+use bollard::{
+    errors::Error,
+    query_parameters::{RemoveContainerOptionsBuilder, RemoveVolumeOptions},
+};
+use tokio::time::Instant;
+
+use super::{Docker, connect::status, failed_io};
+use crate::sandbox::{BackendError, Names};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+impl Docker {
+    pub(super) async fn tear_down(
+        &self,
+        names: &Names,
+        patience: Duration,
+    ) -> Result<(), BackendError> {
+        let until = Instant::now() + patience;
+        self.until_gone(Thing::Container, &names.container, until)
+            .await?;
+        for volume in &names.volumes {
+            self.until_gone(Thing::Volume, volume, until).await?;
+        }
+        match std::fs::remove_dir_all(&names.sockets) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(failed_io(error, "remove", &names.sockets))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn until_gone(
+        &self,
+        thing: Thing,
+        name: &str,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.client().await {
+                Ok(client) => match thing.remove(&client, name).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) if status(&error) == Some(404) => return Ok(()),
+                    Err(error) => self.failed(error, thing.action(), name).await,
+                },
+                Err(error) => error,
+            };
+            if Instant::now() + pause > until {
+                return Err(error);
+            }
+            tracing::debug!(
+                name,
+                error = &error as &dyn std::error::Error,
+                "not gone yet"
+            );
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Thing {
+    Container,
+    Volume,
+}
+
+impl Thing {
+    fn action(self) -> &'static str {
+        match self {
+            Thing::Container => "remove container",
+            Thing::Volume => "remove volume",
+        }
+    }
+
+    async fn remove(self, client: &bollard::Docker, name: &str) -> Result<(), Error> {
+        match self {
+            Thing::Container => {
+                // `v` takes the image's anonymous volumes along.
+                let options = RemoveContainerOptionsBuilder::new().force(true).v(true);
+                client.remove_container(name, Some(options.build())).await
+            }
+            Thing::Volume => {
+                client
+                    .remove_volume(name, None::<RemoveVolumeOptions>)
+                    .await
+            }
+        }
+    }
+}
