@@ -1,0 +1,60 @@
+//! The lowest layer of an agent: what its first image has in the slots.
+
+use std::path::{Path, PathBuf};
+
+use mayfly_domain::BaseId;
+
+use super::{
+    SealError, Slot, Store, StoreError, begin::make, checked, durable, fix, notes::Notes,
+    stack::Stack, trash, tree::Tree,
+};
+
+impl Store {
+    /// An empty folder to fill: one folder per slot, and files beside them. What an earlier
+    /// attempt left is removed first.
+    pub fn begin_base(&self, base: &BaseId) -> Result<PathBuf, StoreError> {
+        let aside = self.base_aside(base);
+        trash::remove(&aside)?;
+        make(&aside)?;
+        Ok(aside)
+    }
+
+    /// Takes devices, sockets, fifos, setuid and file capabilities out of what was filled in, makes
+    /// it durable and visible. Legal when every slot's folder is there; repeatable.
+    pub fn finish_base(&self, base: &BaseId, slots: &[Slot]) -> Result<(), StoreError> {
+        checked(slots)?;
+        let (aside, home) = (self.base_aside(base), self.base_dir(base));
+        if home.is_dir() {
+            return trash::remove(&aside);
+        }
+        for slot in slots {
+            clean(&aside, slot)?;
+        }
+        durable::everything(&aside)?;
+        std::fs::rename(&aside, &home).map_err(|error| StoreError::io(&aside, error))?;
+        durable::folder(&self.data_dir.join("b"))?;
+        durable::folder(&self.data_dir.join("u"))
+    }
+
+    fn base_aside(&self, base: &BaseId) -> PathBuf {
+        self.data_dir.join("u").join(format!(".base-{base}"))
+    }
+}
+
+fn clean(aside: &Path, slot: &Slot) -> Result<(), StoreError> {
+    let fill = aside.join(".fill");
+    trash::remove(&fill)?;
+    make(&fill)?;
+    let tree = Tree::open(&aside.join(&slot.name))?;
+    let nothing = Stack { trees: Vec::new() };
+    let mut notes = Notes::default();
+    let fixed = fix::run(&tree, &nothing, &Tree::open(&fill)?, &slot.path, &mut notes);
+    match fixed {
+        Ok(_) => trash::remove(&fill),
+        Err(SealError::Store(error)) => Err(error),
+        Err(other) => Err(StoreError::io(
+            aside.join(&slot.name),
+            std::io::Error::other(other),
+        )),
+    }
+}

@@ -1,0 +1,139 @@
+//! Puts a stored file under one more name: a hard link, or a copy where the file system refuses
+//! another link. A crash leaves either nothing or the whole file under the new name.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    os::{fd::OwnedFd, unix::fs::FileExt},
+};
+
+use rustix::{
+    fs::{FileType, SeekFrom, Stat, ftruncate, openat, readlinkat, seek},
+    io::{Errno, Result},
+};
+
+use super::{
+    StoreError, attrs, ops,
+    tree::{Tree, open_regular},
+};
+
+/// The name a copy has until it is whole.
+const ASIDE: &[u8] = b"f";
+
+pub(super) struct Placer<'a> {
+    out: &'a Tree,
+    aside: &'a OwnedFd,
+    /// Where the copy of an inode went, so that its other names are links to it.
+    copies: HashMap<(u64, u64), (Vec<u8>, Vec<u8>)>,
+}
+
+/// A stored file by its folder's handle.
+pub(super) struct Source<'a> {
+    pub(super) dir: &'a OwnedFd,
+    pub(super) name: &'a [u8],
+    pub(super) stat: &'a Stat,
+}
+
+impl<'a> Placer<'a> {
+    /// Places into `out`; `aside` is an empty folder on the same file system.
+    pub(super) fn new(out: &'a Tree, aside: &'a OwnedFd) -> Self {
+        Placer {
+            out,
+            aside,
+            copies: HashMap::new(),
+        }
+    }
+
+    /// `dir` is the handle of the folder `path` of the tree.
+    pub(super) fn place(
+        &mut self,
+        from: &Source<'_>,
+        dir: &OwnedFd,
+        path: &[u8],
+    ) -> std::result::Result<(), StoreError> {
+        let answer = match ops::link((from.dir, from.name), (dir, from.name)) {
+            Err(Errno::MLINK | Errno::XDEV) => self.copy_once(from, dir, path),
+            answer => answer,
+        };
+        answer.map_err(|error| self.out.fault(&super::tree::join(path, from.name), error))
+    }
+
+    fn copy_once(&mut self, from: &Source<'_>, dir: &OwnedFd, path: &[u8]) -> Result<()> {
+        let inode = (from.stat.st_dev, from.stat.st_ino);
+        if let Some((known, name)) = self.copies.get(&inode) {
+            let known = self.out.dir(known)?;
+            match ops::link((&known, name), (dir, from.name)) {
+                Err(Errno::MLINK) => {}
+                answer => return answer,
+            }
+        }
+        copy(from, self.aside)?;
+        ops::rename((self.aside, ASIDE), (dir, from.name))?;
+        if from.stat.st_nlink > 1 {
+            self.copies
+                .insert(inode, (path.to_vec(), from.name.to_vec()));
+        }
+        Ok(())
+    }
+}
+
+fn copy(from: &Source<'_>, aside: &OwnedFd) -> Result<()> {
+    match ops::unlink(aside, ASIDE) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error),
+    }
+    match attrs::kind(from.stat) {
+        FileType::RegularFile => copy_content(from, aside)?,
+        FileType::Symlink => {
+            let target = readlinkat(from.dir, from.name, Vec::new())?;
+            ops::symlink(target.as_bytes(), aside, ASIDE)?;
+        }
+        FileType::CharacterDevice => return ops::white_out(aside, ASIDE),
+        _ => return Err(Errno::INVAL),
+    }
+    let target = attrs::through(aside, ASIDE);
+    for (name, value) in attrs::users(&attrs::through(from.dir, from.name))? {
+        ops::set_xattr(&target, &name, &value)?;
+    }
+    ops::set_owner(aside, ASIDE, from.stat.st_uid, from.stat.st_gid)?;
+    if attrs::is_regular(from.stat) {
+        ops::set_mode(aside, ASIDE, from.stat.st_mode)?;
+    }
+    ops::set_mtime(aside, ASIDE, attrs::mtime(from.stat))
+}
+
+fn copy_content(from: &Source<'_>, aside: &OwnedFd) -> Result<()> {
+    use rustix::fs::OFlags;
+    let source = File::from(open_regular(from.dir, from.name)?);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let target = File::from(openat(aside, ASIDE, flags, 0o600.into())?);
+    let mut buffer = vec![0; 128 * 1024];
+    let mut at = 0;
+    while let Some(data) = end_of(seek(&source, SeekFrom::Data(at)))? {
+        let hole = seek(&source, SeekFrom::Hole(data))?;
+        at = data;
+        while at < hole {
+            let want = buffer.len().min((hole - at) as usize);
+            let len = source.read_at(&mut buffer[..want], at).map_err(errno)?;
+            if len == 0 {
+                break;
+            }
+            target.write_all_at(&buffer[..len], at).map_err(errno)?;
+            at += len as u64;
+        }
+        at = hole;
+    }
+    ftruncate(&target, from.stat.st_size as u64)
+}
+
+fn end_of(answer: Result<u64>) -> Result<Option<u64>> {
+    match answer {
+        Ok(at) => Ok(Some(at)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,116 @@
+//! Removal in two moves: out of sight by one rename, then piece by piece. Any crash between leaves
+//! only trash. What is removed may be as deep as it likes; nothing in it is followed.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::Path,
+};
+
+use mayfly_domain::LayerId;
+use rustix::io::Errno;
+
+use super::{
+    Store, StoreError, attrs, ops,
+    tree::{self, Tree, join},
+    walk::{Kids, Visitor, depth_first},
+};
+
+impl Store {
+    /// Throws away what a tick wrote. Legal when nothing can write there any more; repeatable.
+    pub fn discard(&self, layer: &LayerId) -> Result<(), StoreError> {
+        self.throw_away(&self.upper_dir(layer))
+    }
+
+    /// Legal when no row and no mount names the layer; repeatable.
+    pub fn remove_layer(&self, layer: &LayerId) -> Result<(), StoreError> {
+        self.throw_away(&self.layer_dir(layer))
+    }
+
+    /// Removes what earlier removals left.
+    pub fn empty_trash(&self) -> Result<(), StoreError> {
+        let trash = Tree::open(&self.data_dir.join("t"))?;
+        empty(&trash)
+    }
+
+    pub(super) fn throw_away(&self, path: &Path) -> Result<(), StoreError> {
+        let unique = uuid::Uuid::new_v4().simple().to_string();
+        let trash = self.data_dir.join("t").join(unique);
+        match std::fs::rename(path, &trash) {
+            Ok(()) => remove(&trash),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(StoreError::io(path, error)),
+        }
+    }
+}
+
+/// Removes a folder and all below it; that it lacks is fine.
+pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
+    let tree = match Tree::open(path) {
+        Ok(tree) => tree,
+        Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    empty(&tree)?;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let parent = Tree::open(parent)?.must(b"")?;
+    ops::remove_dir(&parent, name.as_bytes()).map_err(|error| StoreError::io(path, error))
+}
+
+fn empty(tree: &Tree) -> Result<(), StoreError> {
+    depth_first(&mut Remover { tree }, ())
+}
+
+struct Remover<'a> {
+    tree: &'a Tree,
+}
+
+impl Visitor for Remover<'_> {
+    type Node = ();
+    type Error = StoreError;
+
+    fn enter(&mut self, path: &[u8], _: &mut ()) -> Result<Kids<Self>, StoreError> {
+        let dir = self.tree.must(path)?;
+        let mut kids = Vec::new();
+        for entry in tree::entries(&dir).map_err(|error| self.tree.fault(path, error))? {
+            if attrs::is_dir(&entry.stat) {
+                kids.push((entry.name, ()));
+            } else {
+                self.gone(path, &entry.name, ops::unlink(&dir, &entry.name))?;
+            }
+        }
+        Ok(kids)
+    }
+
+    fn leave(&mut self, path: &[u8], _: ()) -> Result<(), StoreError> {
+        let (parent, name) = split(path);
+        if name.is_empty() {
+            return Ok(());
+        }
+        let parent_dir: OwnedFd = self.tree.must(parent)?;
+        self.gone(parent, name, ops::remove_dir(&parent_dir, name))
+    }
+}
+
+impl Remover<'_> {
+    fn gone(
+        &self,
+        dir: &[u8],
+        name: &[u8],
+        answer: rustix::io::Result<()>,
+    ) -> Result<(), StoreError> {
+        match answer {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(self.tree.fault(&join(dir, name), error)),
+        }
+    }
+}
+
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
