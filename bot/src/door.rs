@@ -23,7 +23,7 @@ const AGAIN: u32 = 3;
 /// Does a command's work, and what it started in passing is brought to rest.
 ///
 /// `work` may be called again when the server went away: its writes carry idempotency keys.
-pub async fn through<T>(
+pub(crate) async fn through<T>(
     config: &Config,
     work: impl AsyncFn(&Client) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -106,13 +106,13 @@ fn fault(error: DataDirError) -> Failure {
 }
 
 /// SIGINT and SIGTERM.
-pub struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    pub fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Internal, error));
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
@@ -120,7 +120,7 @@ impl Signals {
         })
     }
 
-    pub async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

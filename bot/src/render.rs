@@ -17,7 +17,7 @@ use jiff::{Timestamp, tz::TimeZone};
 fn time(unix_ms: i64) -> String {
     match Timestamp::from_millisecond(unix_ms) {
         Ok(time) => {
-            let zoned = time.to_zoned(TimeZone::system());
+            let zoned = time.to_zoned_datetime(TimeZone::system());
             zoned.strftime("%Y-%m-%d %H:%M:%S").to_string()
         }
         Err(_) => unix_ms.to_string(),
@@ -27,8 +27,8 @@ fn time(unix_ms: i64) -> String {
 /// Milliseconds as people say them.
 fn span(ms: i64) -> String {
     match ms {
-        ..1_000 => format!("{ms} ms"),
-        ..60_000 => format!("{:.1} s", ms as f64 / 1e3),
+        ..=999 => format!("{ms} ms"),
+        1_000..=59_999 => format!("{:.1} s", ms as f64 / 1e3),
         _ => format!("{} min {} s", ms / 60_000, ms / 1_000 % 60),
     }
 }
@@ -36,9 +36,9 @@ fn span(ms: i64) -> String {
 /// Bytes as people say them.
 fn bytes(count: u64) -> String {
     match count {
-        ..1024 => format!("{count} B"),
-        ..1_048_576 => format!("{:.1} KiB", count as f64 / 1024.0),
-        ..1_073_741_824 => format!("{:.1} MiB", count as f64 / 1_048_576.0),
+        ..=1_023 => format!("{count} B"),
+        1_024..=1_048_575 => format!("{:.1} KiB", count as f64 / 1024.0),
+        1_048_576..=1_073_741_823 => format!("{:.1} MiB", count as f64 / 1_048_576.0),
         _ => format!("{:.1} GiB", count as f64 / 1_073_741_824.0),
     }
 }

@@ -69,7 +69,7 @@ fn a_list_of_agents_has_one_line_each() {
 #[test]
 fn a_tick_says_how_it_ended_and_cannot_steer_the_terminal() {
     let tick = a_tick();
-    let text = ticks(&[tick.clone()], PLAIN);
+    let text = ticks(std::slice::from_ref(&tick), PLAIN);
     assert!(text.contains("1.5 s"), "{text}");
     assert!(text.contains("failed, changes kept"), "{text}");
     let line = |n, event| Line { n, at: 0, event };
