@@ -1,11 +1,25 @@
 //! What faces can ask for: chat, command line, API and page call these functions and no others.
 
-use std::{sync::Arc, time::Duration};
+mod agents;
+mod history;
+mod messages;
 
-use mayfly_domain::{AgentId, Author, MessageId, SandboxRef, TickId};
+use std::{path::PathBuf, sync::Arc};
 
-use crate::view::{
-    AgentView, DiffView, MessageView, ReadyView, RollbackView, StopView, TickDetail, TickView,
+use mayfly_domain::{Author, InstallationId, SandboxRef};
+
+use crate::{
+    agent::profile::Profiles,
+    bases::Bases,
+    bell::Bell,
+    db::{Db, DbError},
+    inbox::DurableInbox,
+    observe,
+    queue::Queue,
+    sandbox::Backend,
+    snapshot::{Store, StoreError},
+    view::ReadyView,
+    worker::{Trouble, Worker, running::Running},
 };
 
 /// Why a request was not carried out. `Display` is one sentence for a person: the thing, and the
@@ -78,104 +92,118 @@ pub enum StopScope {
 /// The functions; cheap to clone.
 #[derive(Clone)]
 pub struct Commands {
-    inner: Arc<()>,
+    db: Db,
+    store: Arc<Store>,
+    backend: Arc<dyn Backend>,
+    bases: Bases,
+    inbox: DurableInbox,
+    queue: Arc<dyn Queue>,
+    profiles: Arc<Profiles>,
+    running: Running,
+    bell: Bell,
+    trouble: Trouble,
+    installation: InstallationId,
+    data_dir: PathBuf,
 }
 
 impl Commands {
-    /// Makes an agent: refuses unknown profiles and images that are not on this host.
-    pub async fn create_agent(&self, _new: NewAgent) -> Result<AgentView, RequestError> {
-        unimplemented!()
+    /// The functions over a worker's parts.
+    pub fn new(worker: &Worker, bases: Bases) -> Self {
+        let tools = &worker.tools;
+        Commands {
+            db: tools.db.clone(),
+            store: tools.store.clone(),
+            backend: tools.backend.clone(),
+            bases,
+            inbox: DurableInbox::new(tools.db.clone(), worker.queue.clone()),
+            queue: worker.queue.clone(),
+            profiles: worker.profiles.clone(),
+            running: tools.running.clone(),
+            bell: worker.bell.clone(),
+            trouble: worker.trouble.clone(),
+            installation: tools.installation,
+            data_dir: tools.data_dir.clone(),
+        }
     }
-    /// Finds an agent by id or unique suffix.
-    pub async fn find_agent(&self, _text: &str) -> Result<AgentId, RequestError> {
-        unimplemented!()
+
+    /// The inbox that platforms hand arrivals to.
+    pub fn inbox(&self) -> &DurableInbox {
+        &self.inbox
     }
-    /// Finds a tick by id or unique suffix.
-    pub async fn find_tick(&self, _text: &str) -> Result<TickId, RequestError> {
-        unimplemented!()
-    }
-    /// One agent.
-    pub async fn agent(&self, _agent: AgentId) -> Result<AgentView, RequestError> {
-        unimplemented!()
-    }
-    /// All agents, newest first.
-    pub async fn agents(&self) -> Result<Vec<AgentView>, RequestError> {
-        unimplemented!()
-    }
-    /// Accepts a message; durable when it returns.
-    pub async fn send(&self, _agent: AgentId, _send: Send) -> Result<MessageView, RequestError> {
-        unimplemented!()
-    }
-    /// One message.
-    pub async fn message(&self, _message: MessageId) -> Result<MessageView, RequestError> {
-        unimplemented!()
-    }
-    /// Waits until the message has an outcome or the time is over; then as [`Commands::message`].
-    pub async fn wait(
-        &self,
-        _message: MessageId,
-        _patience: Duration,
-    ) -> Result<MessageView, RequestError> {
-        unimplemented!()
-    }
-    /// An agent's ticks, oldest first.
-    pub async fn ticks(&self, _agent: AgentId) -> Result<Vec<TickView>, RequestError> {
-        unimplemented!()
-    }
-    /// One tick with its transcript.
-    pub async fn tick(&self, _tick: TickId) -> Result<TickDetail, RequestError> {
-        unimplemented!()
-    }
-    /// What changed between two states; without ticks what the last tick changed, with one what
-    /// that tick changed.
-    pub async fn diff(
-        &self,
-        _agent: AgentId,
-        _from: Option<TickId>,
-        _to: Option<TickId>,
-    ) -> Result<DiffView, RequestError> {
-        unimplemented!()
-    }
-    /// Moves the head to the state after a tick of the agent's history; without one to the state
-    /// before the last tick. Refused while a tick runs.
-    pub async fn rollback(
-        &self,
-        _agent: AgentId,
-        _to: Option<TickId>,
-    ) -> Result<RollbackView, RequestError> {
-        unimplemented!()
-    }
-    /// A new agent on the same state, or on the state after a tick.
-    pub async fn fork(
-        &self,
-        _agent: AgentId,
-        _at: Option<TickId>,
-    ) -> Result<AgentView, RequestError> {
-        unimplemented!()
-    }
-    /// Removes an agent and what only it needs. Refused while a tick runs, and while forks need
-    /// its layers unless `even_with_forks` (the shared layers stay).
-    pub async fn remove_agent(
-        &self,
-        _agent: AgentId,
-        _even_with_forks: bool,
-    ) -> Result<(), RequestError> {
-        unimplemented!()
-    }
-    /// Ends the running tick; what waits stays, or is withdrawn with a notice.
-    pub async fn stop(&self, _agent: AgentId, _scope: StopScope) -> Result<StopView, RequestError> {
-        unimplemented!()
-    }
-    /// Messages that wait for a person, oldest first.
-    pub async fn parked(&self) -> Result<Vec<MessageView>, RequestError> {
-        unimplemented!()
-    }
-    /// Puts a parked message back into its lane with fresh attempts.
-    pub async fn retry(&self, _message_text: &str) -> Result<MessageView, RequestError> {
-        unimplemented!()
-    }
+
     /// Whether messages would be run.
     pub async fn ready(&self) -> ReadyView {
-        unimplemented!()
+        let mut problems: Vec<String> = self.trouble.get().into_iter().collect();
+        if let Err(error) = self.backend.engine().await {
+            let sentence = error.to_string();
+            if !problems.contains(&sentence) {
+                problems.push(sentence);
+            }
+        }
+        if let Err(error) = self.db.count_owed().await {
+            problems.push(error.to_string());
+        }
+        ReadyView {
+            ready: problems.is_empty(),
+            problems,
+        }
     }
+}
+
+impl From<DbError> for RequestError {
+    fn from(error: DbError) -> Self {
+        internal(&error)
+    }
+}
+
+impl From<StoreError> for RequestError {
+    fn from(error: StoreError) -> Self {
+        internal(&error)
+    }
+}
+
+/// Logged once, here; a person sees the first sentence.
+fn internal(error: &dyn std::error::Error) -> RequestError {
+    tracing::error!(error = observe::chain(error), "request failed");
+    RequestError::Internal(error.to_string())
+}
+
+fn not_found(kind: &'static str, text: impl ToString, hint: impl ToString) -> RequestError {
+    RequestError::NotFound {
+        kind,
+        text: text.to_string(),
+        hint: hint.to_string(),
+    }
+}
+
+/// One id out of those that end with what a person gave.
+fn only<T: Copy>(
+    kind: &'static str,
+    text: &str,
+    found: &[T],
+    hint: &str,
+) -> Result<T, RequestError> {
+    match found {
+        [one] => Ok(*one),
+        [] => Err(not_found(kind, text, hint)),
+        _ => Err(RequestError::Ambiguous {
+            kind,
+            text: text.to_owned(),
+        }),
+    }
+}
+
+/// The end of an id as a person writes it: hexadecimal digits, dashes ignored.
+fn suffix(kind: &'static str, text: &str, hint: &str) -> Result<String, RequestError> {
+    let digits: String = text
+        .chars()
+        .filter(|c| *c != '-')
+        .collect::<String>()
+        .to_lowercase();
+    let hex = digits.chars().all(|c| c.is_ascii_hexdigit());
+    if digits.is_empty() || digits.len() > 32 || !hex {
+        let shown: String = text.chars().take(64).collect();
+        return Err(not_found(kind, shown, hint));
+    }
+    Ok(digits)
 }

@@ -1,9 +1,24 @@
 //! The way of a message, top to bottom.
+
 pub mod agent;
-pub mod clock;
+pub mod bases;
 pub mod command;
+pub mod gateway;
+pub mod inbox;
+pub mod outbox;
+pub mod queue;
+pub mod reconcile;
 pub mod sandbox;
+pub mod service;
 pub mod snapshot;
-pub mod supervise;
 pub mod tick;
+pub mod worker;
+
+pub mod bell;
+pub mod blobs;
+pub mod clock;
+pub mod db;
+pub mod faults;
+pub mod observe;
+pub mod supervise;
 pub mod view;

@@ -14,7 +14,7 @@ pub mod sockets;
 pub mod spec;
 mod walk;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use mayfly_domain::{InstallationId, SandboxRef};
@@ -52,6 +52,27 @@ pub enum Found {
     Container(String),
     /// A volume, by name.
     Volume(String),
+}
+
+impl Found {
+    /// As names to remove.
+    pub fn names(&self) -> Names {
+        let none = || Names {
+            container: String::new(),
+            volumes: Vec::new(),
+            sockets: PathBuf::new(),
+        };
+        match self {
+            Found::Container(name) => Names {
+                container: name.clone(),
+                ..none()
+            },
+            Found::Volume(name) => Names {
+                volumes: vec![name.clone()],
+                ..none()
+            },
+        }
+    }
 }
 
 /// Why the engine did not do as asked.

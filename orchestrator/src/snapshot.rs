@@ -27,6 +27,7 @@ mod fix;
 mod lines;
 mod measure;
 mod merge;
+pub mod merging;
 mod notes;
 mod ops;
 mod place;

@@ -81,9 +81,8 @@ pub enum Apology {
 impl fmt::Display for Apology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Apology::NoAnswer => write!(f, "no answer: the program ended without writing anything"),
-            Apology::Exit { code, stderr } if stderr.is_empty() => write!(f, "exit {code}"),
-            Apology::Exit { code, stderr } => write!(f, "exit {code}\n```\n{stderr}\n```"),
+            Apology::NoAnswer => write!(f, "no answer"),
+            Apology::Exit { code, .. } => write!(f, "exit {code}"),
             Apology::Killed { signal } => write!(f, "killed by signal {signal}"),
             Apology::OutOfMemory { memory_mib } => write!(f, "out of memory ({memory_mib} MiB)"),
             Apology::TimedOut { wall_clock_s } => {
@@ -106,6 +105,16 @@ impl fmt::Display for Apology {
                 )
             }
             Apology::Waiting { reason } => write!(f, "waiting: {reason}"),
+        }
+    }
+}
+
+impl Apology {
+    /// What helps to understand it, word for word from the program; empty if there is nothing.
+    pub fn detail(&self) -> &str {
+        match self {
+            Apology::Exit { stderr, .. } => stderr,
+            _ => "",
         }
     }
 }

@@ -1,37 +1,308 @@
-//! stub
-use super::*;
+//! A simulated backend for `--simulate` and tests: no engine, no processes, the real wire protocol.
+//!
+//! Each sandbox is a task that speaks as init does ([`guest`]), runs a small subset of `sh`
+//! ([`shell`]) on files kept in memory ([`tree`]), and leaves its changes in the spec's uppers in
+//! overlayfs form. It passes the conformance suite of real backends; what that suite cannot make
+//! happen on demand is told to it by a [`Script`].
+
+mod guest;
+mod shell;
+mod tree;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use mayfly_domain::{InstallationId, SandboxRef};
+use sha2::{Digest, Sha256};
+use tokio::net::UnixStream;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Backend, BackendError, BaseFacts, Engine, Found, Image, Live, Names, SandboxSpec, control,
+    sockets,
+};
 use crate::{clock::Lease, supervise::Supervisor};
+use guest::Guest;
+use tree::Tree;
+
+const UID: u32 = 1000;
+/// A test should not wait as long as people do.
+const READY: Duration = Duration::from_millis(500);
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+
+/// What goes wrong, and when.
+#[derive(Debug, Clone, Default)]
+pub struct Script {
+    /// While true, nobody answers.
+    pub down: bool,
+    /// So many spawns fail at their start, after everything was created.
+    pub start_fails: u32,
+    /// Init connects and never says `Ready`.
+    pub never_ready: bool,
+    /// What the next removals of a container are answered with, instead of being done.
+    pub removals: VecDeque<u16>,
+    /// Programs die by SIGKILL out of memory, at once.
+    pub out_of_memory: bool,
+    /// Programs start, say nothing and do not end by themselves.
+    pub silent: bool,
+}
+
+/// See the module.
 #[derive(Debug)]
-pub struct Fake;
+pub struct Fake {
+    supervisor: Supervisor,
+    lease: Lease,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    script: Script,
+    containers: HashMap<String, Container>,
+    volumes: HashMap<String, InstallationId>,
+}
+
+#[derive(Debug)]
+struct Container {
+    installation: InstallationId,
+    /// Cancelled by a removal: the sandbox ends without keeping anything.
+    killed: CancellationToken,
+    guest: Option<tokio::task::JoinHandle<()>>,
+}
+
+/// An answer like an engine's.
+#[derive(Debug, thiserror::Error)]
+#[error("the simulated engine answered {0}")]
+struct Answer(u16);
+
 impl Fake {
-    pub fn new(_: Supervisor, _: Lease) -> Self {
-        Fake
+    /// An engine on which nothing has gone wrong yet.
+    pub fn new(supervisor: Supervisor, lease: Lease) -> Self {
+        Fake {
+            supervisor,
+            lease,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Changes what goes wrong from now on.
+    pub fn script(&self, change: impl FnOnce(&mut Script)) {
+        change(&mut self.state().script);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn up(&self) -> Result<MutexGuard<'_, State>, BackendError> {
+        let state = self.state();
+        if state.script.down {
+            return Err(BackendError::Down {
+                address: "fake".to_owned(),
+                source: "the script says so".into(),
+            });
+        }
+        Ok(state)
+    }
+
+    /// Takes a container away, or says what the script wants said. The guest has ended when this
+    /// returns: the slots are at rest.
+    async fn remove_container(&self, name: &str) -> Result<(), BackendError> {
+        let (killed, guest) = {
+            let mut state = self.up()?;
+            if let Some(status) = state.script.removals.pop_front()
+                && status != 204
+                && status != 404
+            {
+                return Err(failed("remove container", name, Answer(status)));
+            }
+            match state.containers.get_mut(name) {
+                Some(container) => (container.killed.clone(), container.guest.take()),
+                None => return Ok(()),
+            }
+        };
+        killed.cancel();
+        if let Some(guest) = guest
+            && let Err(panic) = guest.await
+        {
+            return Err(failed("end", name, panic));
+        }
+        self.state().containers.remove(name);
+        Ok(())
     }
 }
+
+fn failed(
+    action: &'static str,
+    name: &str,
+    source: impl std::error::Error + Send + Sync + 'static,
+) -> BackendError {
+    BackendError::Failed {
+        action,
+        name: name.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+fn id_of(image: &str) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(image)))
+}
+
 #[async_trait]
 impl Backend for Fake {
     async fn engine(&self) -> Result<Engine, BackendError> {
-        todo!()
+        drop(self.up()?);
+        Ok(Engine {
+            kind: "fake",
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            id: "fake".to_owned(),
+        })
     }
-    async fn resolve(&self, _: &SandboxRef) -> Result<Image, BackendError> {
-        todo!()
+
+    /// Every image exists but those whose name ends in `missing`.
+    async fn resolve(&self, reference: &SandboxRef) -> Result<Image, BackendError> {
+        drop(self.up()?);
+        let SandboxRef::Docker { image, id } = reference;
+        if image.ends_with("missing") {
+            return Err(BackendError::NoImage(image.clone()));
+        }
+        let found = match image.strip_prefix("sha256:") {
+            Some(_) => image.clone(),
+            None => id_of(image),
+        };
+        match id {
+            Some(wanted) if *wanted != found => Err(BackendError::OtherImage {
+                name: image.clone(),
+                wanted: wanted.clone(),
+                found,
+            }),
+            _ => Ok(Image {
+                id: found,
+                name: image.clone(),
+                user: format!("{UID}:{UID}"),
+                volumes: Vec::new(),
+                env: Vec::new(),
+            }),
+        }
     }
+
     async fn extract_base(
         &self,
-        _: InstallationId,
-        _: &Image,
-        _: &[(String, String)],
-        _: &Path,
+        _installation: InstallationId,
+        _image: &Image,
+        slots: &[(String, String)],
+        into: &Path,
     ) -> Result<BaseFacts, BackendError> {
-        todo!()
+        drop(self.up()?);
+        let write = || -> std::io::Result<()> {
+            for (slot, _) in slots {
+                let folder = into.join(slot);
+                fs::create_dir(&folder)?;
+                chown(&folder, Some(UID), Some(UID))?;
+                fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
+            }
+            let home = slots.iter().find(|(name, _)| name == "home");
+            let home = home.map_or("/", |(_, path)| path);
+            let agent = format!("root:x:0:0::/:/bin/sh\nagent:x:{UID}:{UID}::{home}:/bin/sh\n");
+            fs::write(into.join("passwd"), agent)?;
+            fs::write(into.join("group"), format!("root:x:0:\nagent:x:{UID}:\n"))
+        };
+        write().map_err(|error| failed("write the base in", &into.display().to_string(), error))?;
+        Ok(BaseFacts {
+            uid: UID,
+            gid: UID,
+            notes: Vec::new(),
+        })
     }
-    async fn spawn(&self, _: &SandboxSpec) -> Result<Live, BackendError> {
-        todo!()
+
+    async fn spawn(&self, spec: &SandboxSpec) -> Result<Live, BackendError> {
+        let name = &spec.names.container;
+        sockets::make_sockets_dir(&spec.names.sockets)
+            .map_err(|error| failed("make", &spec.names.sockets.display().to_string(), error))?;
+        let tree = Tree::mount(spec).map_err(|error| failed("mount the slots of", name, error))?;
+        let (ours, theirs) = UnixStream::pair().map_err(|error| failed("connect", name, error))?;
+        {
+            let mut state = self.up()?;
+            if state.containers.contains_key(name) {
+                return Err(failed("create container", name, Answer(409)));
+            }
+            let killed = CancellationToken::new();
+            for volume in &spec.names.volumes {
+                state.volumes.insert(volume.clone(), spec.installation);
+            }
+            let starts = state.script.start_fails == 0;
+            let guest = starts.then(|| {
+                let supervisor = self.supervisor.clone();
+                let guest = Guest::new(spec, tree, state.script.clone(), killed.clone());
+                self.supervisor
+                    .task("simulated sandbox", guest.run(theirs, supervisor))
+            });
+            let container = Container {
+                installation: spec.installation,
+                killed,
+                guest,
+            };
+            state.containers.insert(name.clone(), container);
+            if !starts {
+                state.script.start_fails -= 1;
+                return Err(failed("start container", name, Answer(500)));
+            }
+        }
+        match control::open(ours, &self.supervisor, self.lease.clone(), READY).await {
+            Ok((control, notices)) => Ok(Live {
+                control,
+                notices,
+                init_pid: None,
+            }),
+            Err(error) => Err(BackendError::NotReady {
+                name: name.clone(),
+                reason: error.to_string(),
+            }),
+        }
     }
-    async fn remove(&self, _: &Names, _: std::time::Duration) -> Result<(), BackendError> {
-        todo!()
+
+    async fn remove(&self, names: &Names, patience: Duration) -> Result<(), BackendError> {
+        let until = tokio::time::Instant::now() + patience;
+        let mut pause = FIRST_PAUSE;
+        while let Err(error) = self.remove_container(&names.container).await {
+            if tokio::time::Instant::now() + pause > until {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        let mut state = self.up()?;
+        for volume in &names.volumes {
+            state.volumes.remove(volume);
+        }
+        drop(state);
+        match fs::remove_dir_all(&names.sockets) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(
+                "remove",
+                &names.sockets.display().to_string(),
+                error,
+            )),
+            _ => Ok(()),
+        }
     }
-    async fn found(&self, _: InstallationId) -> Result<Vec<Found>, BackendError> {
-        todo!()
+
+    async fn found(&self, installation: InstallationId) -> Result<Vec<Found>, BackendError> {
+        let state = self.up()?;
+        let containers = state.containers.iter();
+        let containers = containers
+            .filter(|(_, container)| container.installation == installation)
+            .map(|(name, _)| Found::Container(name.clone()));
+        let volumes = state.volumes.iter();
+        let volumes = volumes
+            .filter(|(_, owner)| **owner == installation)
+            .map(|(name, _)| Found::Volume(name.clone()));
+        Ok(containers.chain(volumes).collect())
     }
 }

@@ -1,11 +1,15 @@
 //! The full, resolved, immutable description of one sandbox.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use mayfly_domain::{InstallationId, Limits, TickId};
 use serde::{Deserialize, Serialize};
 
 use super::Image;
+use crate::snapshot::Slot;
 
 /// Everything one sandbox may leave behind, recorded before it is created. Unique per attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +23,23 @@ pub struct Names {
 }
 
 impl Names {
+    /// The names of one attempt. `attempt` is unique, so no name is ever used twice.
+    pub fn of(installation: InstallationId, attempt: &str, slots: &[Slot]) -> Names {
+        let container = format!("{}{attempt}", Names::prefix(installation));
+        let volumes = slots
+            .iter()
+            .map(|slot| format!("{container}-{}", slot.name))
+            .collect();
+        let sockets = Path::new("/run/mayfly")
+            .join(installation.short())
+            .join(attempt);
+        Names {
+            container,
+            volumes,
+            sockets,
+        }
+    }
+
     /// The prefix of every name of an installation.
     pub fn prefix(installation: InstallationId) -> String {
         format!("mayfly-{}-", installation.short())

@@ -27,8 +27,12 @@ pub async fn mountable_layers(tools: &Tools, agent: &Agent) -> Result<Vec<LayerI
 
 /// Merges the chain of an agent's head into one layer.
 pub async fn merge(tools: &Tools, agent: AgentId) -> Result<(), TickError> {
-    let Some(agent) = tools.db.agent(agent).await? else { return Ok(()) };
-    let Some(head) = agent.head else { return Ok(()) };
+    let Some(agent) = tools.db.agent(agent).await? else {
+        return Ok(());
+    };
+    let Some(head) = agent.head else {
+        return Ok(());
+    };
     let layers = tools.db.layers_of(Some(head)).await?;
     if layers.len() < 2 {
         return Ok(());
@@ -36,8 +40,7 @@ pub async fn merge(tools: &Tools, agent: AgentId) -> Result<(), TickError> {
     let into = LayerId::new();
     let (store, base, target) = (tools.store.clone(), agent.base.clone(), into.clone());
     faults::point("merge.before");
-    let size =
-        blocking(move || store.merge(&base, &layers, &target, &Slot::defaults())).await??;
+    let size = blocking(move || store.merge(&base, &layers, &target, &Slot::defaults())).await??;
     faults::point("merge.built");
     if !tools.db.insert_merge(head, &into, size).await? {
         let (store, extra) = (tools.store.clone(), into);

@@ -22,8 +22,10 @@ impl Docker {
         patience: Duration,
     ) -> Result<(), BackendError> {
         let until = Instant::now() + patience;
-        self.until_gone(Thing::Container, &names.container, until)
-            .await?;
+        if !names.container.is_empty() {
+            self.until_gone(Thing::Container, &names.container, until)
+                .await?;
+        }
         for volume in &names.volumes {
             self.until_gone(Thing::Volume, volume, until).await?;
         }

@@ -1,0 +1,217 @@
+//! Agents: made, found, shown, forked, removed.
+
+use mayfly_domain::{AgentId, SandboxRef, SnapshotId, ThreadKey, TickId};
+
+use super::{Commands, NewAgent, RequestError, internal, not_found, only, suffix};
+use crate::{
+    agent::profile::SHELL, bases::BaseError, clock, db::agents::Agent, observe,
+    sandbox::BackendError, view::AgentView,
+};
+
+const AGENTS_HINT: &str = ": `mayfly agent list` shows all";
+
+impl Commands {
+    /// Makes an agent: refuses unknown profiles and images that are not on this host.
+    pub async fn create_agent(&self, new: NewAgent) -> Result<AgentView, RequestError> {
+        let name = new.profile.unwrap_or_else(|| SHELL.to_owned());
+        let profile = self
+            .profiles
+            .0
+            .get(&name)
+            .ok_or_else(|| self.no_profile(&name))?;
+        let reference = new.sandbox.as_ref().unwrap_or(&profile.sandbox);
+        let base = self.base_of(reference).await?;
+        let agent = Agent {
+            id: AgentId::new(),
+            profile: name,
+            sandbox: new.sandbox,
+            image: base.image,
+            base: base.id,
+            head: None,
+            forked_from: None,
+            created_at: clock::unix_ms(),
+        };
+        let thread = ThreadKey::local(self.installation, agent.id);
+        self.db.insert_agent(&agent, &thread).await?;
+        self.agent(agent.id).await
+    }
+
+    /// Finds an agent by id or unique suffix.
+    pub async fn find_agent(&self, text: &str) -> Result<AgentId, RequestError> {
+        let digits = suffix("agent", text, AGENTS_HINT)?;
+        only(
+            "agent",
+            text,
+            &self.db.agents_ending(&digits).await?,
+            AGENTS_HINT,
+        )
+    }
+
+    /// One agent.
+    pub async fn agent(&self, id: AgentId) -> Result<AgentView, RequestError> {
+        let agent = self.row(id).await?;
+        self.view(agent).await
+    }
+
+    /// All agents, newest first.
+    pub async fn agents(&self) -> Result<Vec<AgentView>, RequestError> {
+        let mut views = Vec::new();
+        for agent in self.db.agents().await? {
+            views.push(self.view(agent).await?);
+        }
+        Ok(views)
+    }
+
+    /// A new agent on the same state, or on the state after a tick.
+    pub async fn fork(&self, id: AgentId, at: Option<TickId>) -> Result<AgentView, RequestError> {
+        let agent = self.row(id).await?;
+        let head = match at {
+            None => agent.head,
+            Some(tick) => Some(self.state_after(id, tick).await?),
+        };
+        let fork = Agent {
+            id: AgentId::new(),
+            head,
+            forked_from: Some(id),
+            created_at: clock::unix_ms(),
+            ..agent
+        };
+        let thread = ThreadKey::local(self.installation, fork.id);
+        self.db.fork_agent(&fork, &thread).await?;
+        self.agent(fork.id).await
+    }
+
+    /// Removes an agent and what only it needs. Refused while a tick runs, and while forks need
+    /// its layers unless `even_with_forks` (the shared layers stay).
+    pub async fn remove_agent(
+        &self,
+        id: AgentId,
+        even_with_forks: bool,
+    ) -> Result<(), RequestError> {
+        self.row(id).await?;
+        let forks = self.db.forks_of(id).await?;
+        if !forks.is_empty() && !even_with_forks {
+            let names: Vec<String> = forks.iter().map(AgentId::short).collect();
+            return Err(RequestError::Conflict(format!(
+                "agent {} has forks that stand on its state ({}): remove them first, or use --force \
+                 (they keep the shared layers)",
+                id.short(),
+                names.join(", ")
+            )));
+        }
+        if self.db.remove_agent(id).await? {
+            self.bell.ring();
+            return Ok(());
+        }
+        Err(busy(id, "rm"))
+    }
+
+    pub(super) async fn row(&self, id: AgentId) -> Result<Agent, RequestError> {
+        self.db
+            .agent(id)
+            .await?
+            .ok_or_else(|| not_found("agent", id, AGENTS_HINT))
+    }
+
+    /// The snapshot a tick of this agent's own or inherited history left.
+    pub(super) async fn state_after(
+        &self,
+        agent: AgentId,
+        tick: TickId,
+    ) -> Result<SnapshotId, RequestError> {
+        let found = self.db.tick(tick).await?;
+        let Some(after) = found.as_ref().and_then(|tick| tick.after) else {
+            return Err(RequestError::Conflict(format!(
+                "tick {} kept no changes, so there is no state after it",
+                tick.short()
+            )));
+        };
+        let own = found.is_some_and(|tick| tick.agent == agent);
+        if own || self.inherited(agent, after).await? {
+            return Ok(after);
+        }
+        Err(not_found(
+            "tick",
+            tick,
+            format!(" of agent {}", agent.short()),
+        ))
+    }
+
+    async fn inherited(&self, agent: AgentId, state: SnapshotId) -> Result<bool, RequestError> {
+        let head = self.row(agent).await?.head;
+        Ok(self.db.ancestry(head).await?.contains(&state))
+    }
+
+    async fn view(&self, agent: Agent) -> Result<AgentView, RequestError> {
+        let counts = self.db.counts(agent.id).await?;
+        let head_tick = match agent.head {
+            Some(head) => self.db.tick_of(head).await?,
+            None => None,
+        };
+        let profile = self.profiles.0.get(&agent.profile);
+        let sandbox = agent
+            .sandbox
+            .as_ref()
+            .or(profile.map(|profile| &profile.sandbox));
+        Ok(AgentView {
+            id: agent.id,
+            short: agent.id.short(),
+            sandbox: sandbox.map_or_else(|| agent.image.clone(), SandboxRef::to_string),
+            profile: agent.profile,
+            created_at: agent.created_at,
+            head: agent.head,
+            head_tick,
+            running: self.db.open_tick(agent.id).await?.map(|tick| tick.id),
+            waiting: counts.waiting as u64,
+            parked: counts.parked as u64,
+            ticks: counts.ticks as u64,
+            layers: self.db.layers_of(agent.head).await?.len() as u64,
+            forked_from: agent.forked_from,
+        })
+    }
+
+    fn no_profile(&self, name: &str) -> RequestError {
+        let known: Vec<&str> = self.profiles.0.keys().map(String::as_str).collect();
+        let near = known
+            .iter()
+            .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
+        let hint = match near {
+            Some(near) if strsim::jaro_winkler(near, name) > 0.8 => {
+                format!(" (did you mean \"{near}\"?)")
+            }
+            _ => format!(": the configuration has {}", known.join(", ")),
+        };
+        not_found("profile", name, hint)
+    }
+
+    async fn base_of(
+        &self,
+        reference: &SandboxRef,
+    ) -> Result<crate::db::agents::Base, RequestError> {
+        let image = self.backend.resolve(reference).await.map_err(unavailable)?;
+        self.bases
+            .ensure(&image)
+            .await
+            .map_err(|error| match error {
+                BaseError::Backend(error) => unavailable(error),
+                BaseError::Store(error) => internal(&error),
+                BaseError::Db(error) => internal(&error),
+            })
+    }
+}
+
+pub(super) fn unavailable(error: BackendError) -> RequestError {
+    match &error {
+        BackendError::BadImage { .. } | BackendError::OtherImage { .. } => {
+            RequestError::Invalid(error.to_string())
+        }
+        _ => RequestError::Unavailable(observe::chain(&error)),
+    }
+}
+
+pub(super) fn busy(id: AgentId, what: &str) -> RequestError {
+    let short = id.short();
+    RequestError::Conflict(format!(
+        "agent {short} has a running tick: wait for it, or `mayfly agent stop {short}`, then {what}"
+    ))
+}

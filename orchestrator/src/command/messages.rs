@@ -1,0 +1,213 @@
+//! Messages: accepted, waited for, stopped, parked, retried.
+
+use std::time::Duration;
+
+use mayfly_domain::{
+    AgentId, Arrival, Inbox as _, InboxError, MessageId, MessageOutcome, NewMessage, check_text,
+};
+
+use super::{
+    Commands, RequestError, Send, StopScope, agents::unavailable, internal, not_found, only, suffix,
+};
+use crate::{
+    clock,
+    db::messages::Message,
+    tick::state::Cause,
+    view::{MessageView, ReplyView, StopView},
+};
+
+/// Longest idempotency key, in bytes.
+const MAX_KEY: usize = 255;
+const PARKED_HINT: &str = " among the parked: `mayfly parked list` shows all";
+
+impl Commands {
+    /// Accepts a message; durable when it returns.
+    pub async fn send(&self, agent: AgentId, send: Send) -> Result<MessageView, RequestError> {
+        check_text(send.text.as_bytes())
+            .map_err(|error| RequestError::Invalid(error.to_string()))?;
+        self.row(agent).await?;
+        if let Some(sandbox) = &send.sandbox {
+            self.backend.resolve(sandbox).await.map_err(unavailable)?;
+        }
+        let key = match send.idempotency_key {
+            None => format!("mayfly:{}", MessageId::new()),
+            Some(key) if key.is_empty() || key.len() > MAX_KEY => {
+                return Err(RequestError::Invalid(format!(
+                    "an idempotency key has 1 to {MAX_KEY} bytes, this one has {}",
+                    key.len()
+                )));
+            }
+            Some(key) => key,
+        };
+        let message = NewMessage {
+            text: send.text,
+            author: send.author,
+            sandbox: send.sandbox,
+        };
+        let arrival = Arrival {
+            thread: self.db.thread_of(agent).await?,
+            key,
+            raw: serde_json::to_vec(&message).expect("messages are plain"),
+            message: Some(message),
+        };
+        let accepted = self
+            .inbox
+            .accept(arrival)
+            .await
+            .map_err(|error| match error {
+                InboxError::KeyReused(_) => RequestError::Conflict(error.to_string()),
+                InboxError::NoAgent(_) => not_found("agent", agent, ""),
+                InboxError::Storage(_) => internal(&error),
+            })?;
+        self.message(accepted.message).await
+    }
+
+    /// One message.
+    pub async fn message(&self, id: MessageId) -> Result<MessageView, RequestError> {
+        let message = self
+            .db
+            .message(id)
+            .await?
+            .ok_or_else(|| not_found("message", id, ""))?;
+        self.message_view(message).await
+    }
+
+    /// Waits until the message has an outcome or the time is over; then as [`Commands::message`].
+    pub async fn wait(
+        &self,
+        id: MessageId,
+        patience: Duration,
+    ) -> Result<MessageView, RequestError> {
+        self.bell
+            .until(patience, || async {
+                let message = self.db.message(id).await?;
+                let settled = message.is_none_or(|message| message.outcome.is_some());
+                Ok::<_, RequestError>(settled.then_some(()))
+            })
+            .await?;
+        self.message(id).await
+    }
+
+    /// Ends the running tick; what waits stays, or is withdrawn with a notice.
+    pub async fn stop(&self, agent: AgentId, scope: StopScope) -> Result<StopView, RequestError> {
+        self.row(agent).await?;
+        let withdrawn = match scope {
+            StopScope::Running => Vec::new(),
+            StopScope::All => {
+                self.db
+                    .withdraw_waiting(agent, "withdrawn by `stop all` before it ran")
+                    .await?
+            }
+        };
+        let stopping = self.db.request_cancel(agent).await?;
+        if let Some(tick) = stopping {
+            self.running.ask(tick, Cause::Stopped);
+        }
+        self.bell.ring();
+        Ok(StopView {
+            stopping,
+            withdrawn,
+        })
+    }
+
+    /// Messages that wait for a person, oldest first.
+    pub async fn parked(&self) -> Result<Vec<MessageView>, RequestError> {
+        let mut views = Vec::new();
+        for message in self.db.parked().await? {
+            views.push(self.message_view(message).await?);
+        }
+        Ok(views)
+    }
+
+    /// Puts a parked message back into its lane with fresh attempts.
+    pub async fn retry(&self, text: &str) -> Result<MessageView, RequestError> {
+        let digits = suffix("message", text, PARKED_HINT)?;
+        let id = only(
+            "message",
+            text,
+            &self.db.parked_ending(&digits).await?,
+            PARKED_HINT,
+        )?;
+        if !self.db.unpark(id).await? {
+            return Err(RequestError::Conflict(format!(
+                "message {} is not parked any more",
+                id.short()
+            )));
+        }
+        let view = self.message(id).await?;
+        self.queue.offer(view.agent, Duration::ZERO).await;
+        Ok(view)
+    }
+
+    async fn message_view(&self, message: Message) -> Result<MessageView, RequestError> {
+        let tick = self.db.last_tick_of(message.id).await?;
+        let open = message.outcome.is_none();
+        let ahead = if open {
+            self.db.ahead_of(&message).await?
+        } else {
+            0
+        };
+        let settled_by_notice = matches!(
+            message.outcome,
+            Some(MessageOutcome::Answered | MessageOutcome::Noticed | MessageOutcome::Withdrawn)
+        );
+        let reply = match message.outcome {
+            Some(MessageOutcome::Parked) => self.db.reply_to(message.id).await?,
+            _ if settled_by_notice => self.db.reply_to(message.id).await?,
+            _ => None,
+        };
+        let progress = if open {
+            self.progress(&message, tick).await?
+        } else {
+            None
+        };
+        Ok(MessageView {
+            id: message.id,
+            agent: message.agent,
+            seq: message.seq,
+            author: message.author.name,
+            text: message.text,
+            created_at: message.created_at,
+            outcome: message.outcome,
+            reason: message.reason,
+            attempts: message.attempts,
+            ahead: ahead as u64,
+            tick,
+            progress,
+            reply: reply.map(|reply| ReplyView {
+                text: reply.text,
+                files: reply.files,
+            }),
+        })
+    }
+
+    /// What happens to an open message right now.
+    async fn progress(
+        &self,
+        message: &Message,
+        tick: Option<mayfly_domain::TickId>,
+    ) -> Result<Option<String>, RequestError> {
+        if let Some(tick) = tick
+            && let Some(row) = self.db.tick(tick).await?
+            && row.outcome.is_none()
+        {
+            return Ok(row.progress);
+        }
+        if let Some(sign) = self.db.waiting_sign(message.id).await?
+            && self.trouble.get().is_some()
+        {
+            return Ok(Some(sign));
+        }
+        if message.attempts > 0 && message.claimable_at > clock::unix_ms() {
+            return Ok(Some(format!(
+                "waiting to run again (attempt {})",
+                message.attempts + 1
+            )));
+        }
+        Ok(self
+            .queue
+            .place(message.agent)
+            .await
+            .map(|place| format!("in the queue behind {place}")))
+    }
+}

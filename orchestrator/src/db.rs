@@ -1,0 +1,161 @@
+//! The database is the truth: every row, every transaction, all SQL of the project.
+//!
+//! One code base for SQLite and PostgreSQL through `AnyPool`: BIGINT, TEXT and BLOB columns only,
+//! `$n` placeholders, times as unix milliseconds. On SQLite there is one writing connection whose
+//! transactions start as `BEGIN IMMEDIATE`, so no lock error reaches a tick.
+
+pub mod agents;
+pub mod deliveries;
+pub mod installation;
+pub mod messages;
+pub mod snapshots;
+pub mod ticks;
+
+use std::{path::Path, time::Duration};
+
+use sqlx::{
+    Any, AnyPool, Transaction,
+    any::{AnyPoolOptions, install_default_drivers},
+    migrate::{MigrateError, Migrator},
+};
+
+static SQLITE: Migrator = sqlx::migrate!("../migrations/sqlite");
+
+/// What a query can go wrong with.
+#[derive(Debug, thiserror::Error)]
+pub enum DbError {
+    /// The database said no.
+    #[error("database: {0}")]
+    Sql(#[from] sqlx::Error),
+    /// A row holds what this program never writes.
+    #[error("database: {table} row {id} holds an unreadable {column}")]
+    Row {
+        /// Which table.
+        table: &'static str,
+        /// Which row.
+        id: String,
+        /// Which column.
+        column: &'static str,
+    },
+    /// The schema is not ours.
+    #[error(
+        "database {path} was written by a newer version of mayfly than this {ours}: run that version, or restore the backup made before its upgrade"
+    )]
+    Newer {
+        /// The database file.
+        path: String,
+        /// This program's version.
+        ours: &'static str,
+    },
+    /// The file cannot be used.
+    #[error("database {path} cannot be opened: {reason}")]
+    Open {
+        /// The database file.
+        path: String,
+        /// Why, in one line.
+        reason: String,
+    },
+}
+
+/// A handle on the database; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Db {
+    write: AnyPool,
+    read: AnyPool,
+}
+
+/// A write transaction; rolled back when dropped.
+pub type Tx = Transaction<'static, Any>;
+
+impl Db {
+    /// Opens (or makes) the embedded database and brings its schema up to date.
+    pub async fn open(path: &Path) -> Result<Db, DbError> {
+        install_default_drivers();
+        let shown = path.display().to_string();
+        let open = |error: sqlx::Error| DbError::Open {
+            path: shown.clone(),
+            reason: error.to_string(),
+        };
+        let url = format!("sqlite://{}?mode=rwc", path.display());
+        let write = pool(1).connect(&url).await.map_err(open)?;
+        SQLITE.run(&write).await.map_err(|error| match error {
+            MigrateError::VersionMissing(_) | MigrateError::VersionTooNew(..) => DbError::Newer {
+                path: shown.clone(),
+                ours: env!("CARGO_PKG_VERSION"),
+            },
+            other => DbError::Open {
+                path: shown.clone(),
+                reason: other.to_string(),
+            },
+        })?;
+        let read = pool(4).connect_lazy(&url).map_err(open)?;
+        Ok(Db { write, read })
+    }
+
+    /// A transaction that may write.
+    pub async fn begin(&self) -> Result<Tx, DbError> {
+        Ok(self.write.begin_with("BEGIN IMMEDIATE").await?)
+    }
+
+    /// For single statements that read.
+    fn reader(&self) -> &AnyPool {
+        &self.read
+    }
+
+    /// For single statements that write.
+    fn writer(&self) -> &AnyPool {
+        &self.write
+    }
+
+    /// Waits until every connection is back and closed.
+    pub async fn close(&self) {
+        self.read.close().await;
+        self.write.close().await;
+    }
+}
+
+fn pool(connections: u32) -> AnyPoolOptions {
+    AnyPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(Duration::from_secs(60))
+        .after_connect(|connection, _| {
+            Box::pin(async move {
+                use sqlx::Executor as _;
+                // The time-out comes first: switching to WAL takes a lock itself.
+                for pragma in [
+                    "PRAGMA busy_timeout=30000",
+                    "PRAGMA journal_mode=WAL",
+                    "PRAGMA synchronous=FULL",
+                    "PRAGMA foreign_keys=ON",
+                    "PRAGMA cache_size=-2000",
+                ] {
+                    connection.execute(pragma).await?;
+                }
+                Ok(())
+            })
+        })
+}
+
+/// Reads a stored text as a domain type.
+fn parse<T: std::str::FromStr>(
+    table: &'static str,
+    id: &str,
+    column: &'static str,
+    text: &str,
+) -> Result<T, DbError> {
+    text.parse().map_err(|_| DbError::Row {
+        table,
+        id: id.to_owned(),
+        column,
+    })
+}
+
+/// Reads an optional stored text as a domain type.
+fn parse_opt<T: std::str::FromStr>(
+    table: &'static str,
+    id: &str,
+    column: &'static str,
+    text: Option<&str>,
+) -> Result<Option<T>, DbError> {
+    text.map(|text| parse(table, id, column, text)).transpose()
+}

@@ -1,0 +1,360 @@
+//! Agents, the threads they are bound to, and the bases they stand on.
+
+use mayfly_domain::{AgentId, BaseId, SandboxRef, SnapshotId, ThreadId, ThreadKey, TickId};
+use sqlx::{Any, AnyConnection, Row as _, any::AnyRow};
+
+use super::{Db, DbError, Tx, parse, parse_opt};
+use crate::{clock, sandbox::BaseFacts};
+
+/// An agent's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agent {
+    /// Its id.
+    pub id: AgentId,
+    /// Profile name.
+    pub profile: String,
+    /// The reference that was given in place of the profile's.
+    pub sandbox: Option<SandboxRef>,
+    /// The engine's id of its image.
+    pub image: String,
+    /// Its base.
+    pub base: BaseId,
+    /// Where its next tick starts; none is the bare base.
+    pub head: Option<SnapshotId>,
+    /// The agent it was forked from.
+    pub forked_from: Option<AgentId>,
+    /// Unix ms.
+    pub created_at: i64,
+}
+
+/// A base's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// Its id and folder name.
+    pub id: BaseId,
+    /// The engine's image id.
+    pub image: String,
+    /// The agent's ids in it.
+    pub uid: u32,
+    /// See `uid`.
+    pub gid: u32,
+}
+
+/// What else an agent's view shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Open messages without an open tick.
+    pub waiting: i64,
+    /// Parked messages.
+    pub parked: i64,
+    /// Ticks so far.
+    pub ticks: i64,
+}
+
+const COLUMNS: &str = "id, profile, sandbox, image, base, head, forked_from, created_at";
+
+fn agent(row: &AnyRow) -> Result<Agent, DbError> {
+    let id: String = row.try_get(0)?;
+    let text = |column: usize| -> Result<Option<String>, DbError> { Ok(row.try_get(column)?) };
+    Ok(Agent {
+        id: parse("agents", &id, "id", &id)?,
+        profile: row.try_get(1)?,
+        sandbox: parse_opt("agents", &id, "sandbox", text(2)?.as_deref())?,
+        image: row.try_get(3)?,
+        base: parse("agents", &id, "base", &row.try_get::<String, _>(4)?)?,
+        head: parse_opt("agents", &id, "head", text(5)?.as_deref())?,
+        forked_from: parse_opt("agents", &id, "forked_from", text(6)?.as_deref())?,
+        created_at: row.try_get(7)?,
+    })
+}
+
+impl Db {
+    /// An agent that is not removed.
+    pub async fn agent(&self, id: AgentId) -> Result<Option<Agent>, DbError> {
+        let mut connection = self.reader().acquire().await?;
+        agent_on(&mut connection, id).await
+    }
+
+    /// All agents that are not removed, newest first.
+    pub async fn agents(&self) -> Result<Vec<Agent>, DbError> {
+        let sql = format!("SELECT {COLUMNS} FROM agents WHERE removed_at IS NULL ORDER BY id DESC");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .fetch_all(self.reader())
+            .await?;
+        rows.iter().map(agent).collect()
+    }
+
+    /// Ids of agents that end with these characters.
+    pub async fn agents_ending(&self, suffix: &str) -> Result<Vec<AgentId>, DbError> {
+        let rows = sqlx::query(
+            "SELECT id FROM agents WHERE removed_at IS NULL AND REPLACE(id, '-', '') LIKE $1 LIMIT 2",
+        )
+        .bind(format!("%{suffix}"))
+        .fetch_all(self.reader())
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let id: String = row.try_get(0)?;
+                parse("agents", &id, "id", &id)
+            })
+            .collect()
+    }
+
+    /// How many messages and ticks an agent has.
+    pub async fn counts(&self, id: AgentId) -> Result<Counts, DbError> {
+        let row = sqlx::query(
+            "SELECT
+               (SELECT count(*) FROM messages m WHERE m.agent = $1 AND m.outcome IS NULL
+                 AND NOT EXISTS (SELECT 1 FROM ticks t WHERE t.message = m.id AND t.outcome IS NULL)),
+               (SELECT count(*) FROM messages WHERE agent = $1 AND outcome = 'parked'),
+               (SELECT count(*) FROM ticks WHERE agent = $1)",
+        )
+        .bind(id.to_string())
+        .fetch_one(self.reader())
+        .await?;
+        Ok(Counts {
+            waiting: row.try_get(0)?,
+            parked: row.try_get(1)?,
+            ticks: row.try_get(2)?,
+        })
+    }
+
+    /// The base of an image, if it was extracted.
+    pub async fn base_of_image(&self, image: &str) -> Result<Option<Base>, DbError> {
+        let row = sqlx::query("SELECT id, image, uid, gid FROM bases WHERE image = $1")
+            .bind(image)
+            .fetch_optional(self.reader())
+            .await?;
+        row.as_ref().map(base).transpose()
+    }
+
+    /// One base.
+    pub async fn base(&self, id: &BaseId) -> Result<Base, DbError> {
+        let row = sqlx::query("SELECT id, image, uid, gid FROM bases WHERE id = $1")
+            .bind(id.as_str())
+            .fetch_one(self.reader())
+            .await?;
+        base(&row)
+    }
+
+    /// All bases.
+    pub async fn bases(&self) -> Result<Vec<Base>, DbError> {
+        let rows = sqlx::query("SELECT id, image, uid, gid FROM bases")
+            .fetch_all(self.reader())
+            .await?;
+        rows.iter().map(base).collect()
+    }
+
+    /// Records a base whose folder is durable.
+    pub async fn insert_base(
+        &self,
+        id: &BaseId,
+        image: &str,
+        facts: &BaseFacts,
+    ) -> Result<(), DbError> {
+        sqlx::query(
+            "INSERT INTO bases (id, image, uid, gid, notes, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6)",
+        )
+        .bind(id.as_str())
+        .bind(image)
+        .bind(i64::from(facts.uid))
+        .bind(i64::from(facts.gid))
+        .bind(serde_json::json!(facts.notes).to_string())
+        .bind(clock::unix_ms())
+        .execute(self.writer())
+        .await?;
+        Ok(())
+    }
+
+    /// Makes an agent and its thread.
+    pub async fn insert_agent(&self, agent: &Agent, thread: &ThreadKey) -> Result<(), DbError> {
+        let mut tx = self.begin().await?;
+        insert_agent(&mut tx, agent, thread).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Copies an agent as of a snapshot; its layers are pinned by the row itself.
+    pub async fn fork_agent(&self, fork: &Agent, thread: &ThreadKey) -> Result<(), DbError> {
+        let mut tx = self.begin().await?;
+        insert_agent(&mut tx, fork, thread).await?;
+        move_row(&mut tx, fork.id, None, fork.head, "fork").await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Moves the head if no tick is open and the head is still where the caller saw it.
+    pub async fn move_head(
+        &self,
+        id: AgentId,
+        from: Option<SnapshotId>,
+        to: Option<SnapshotId>,
+    ) -> Result<bool, DbError> {
+        let mut tx = self.begin().await?;
+        let moved = sqlx::query(
+            "UPDATE agents SET head = $3 WHERE id = $1 AND removed_at IS NULL
+             AND COALESCE(head, '') = $2
+             AND NOT EXISTS (SELECT 1 FROM ticks WHERE agent = $1 AND outcome IS NULL)",
+        )
+        .bind(id.to_string())
+        .bind(from.map(|id| id.to_string()).unwrap_or_default())
+        .bind(to.map(|id| id.to_string()))
+        .execute(&mut *tx)
+        .await?
+        .rows_affected();
+        if moved == 1 {
+            move_row(&mut tx, id, from, to, "rollback").await?;
+        }
+        tx.commit().await?;
+        Ok(moved == 1)
+    }
+
+    /// Marks an agent removed if no tick is open, and withdraws what waits.
+    pub async fn remove_agent(&self, id: AgentId) -> Result<bool, DbError> {
+        let now = clock::unix_ms();
+        let mut tx = self.begin().await?;
+        let removed = sqlx::query(
+            "UPDATE agents SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL
+             AND NOT EXISTS (SELECT 1 FROM ticks WHERE agent = $1 AND outcome IS NULL)",
+        )
+        .bind(id.to_string())
+        .bind(now)
+        .execute(&mut *tx)
+        .await?
+        .rows_affected();
+        if removed == 1 {
+            sqlx::query(
+                "UPDATE messages SET outcome = 'withdrawn', reason = 'the agent was removed',
+                 settled_at = $2 WHERE agent = $1 AND (outcome IS NULL OR outcome = 'parked')",
+            )
+            .bind(id.to_string())
+            .bind(now)
+            .execute(&mut *tx)
+            .await?;
+        }
+        tx.commit().await?;
+        Ok(removed == 1)
+    }
+
+    /// Living agents whose head stands on a snapshot of this agent.
+    pub async fn forks_of(&self, id: AgentId) -> Result<Vec<AgentId>, DbError> {
+        let rows = sqlx::query(
+            "WITH RECURSIVE chain (agent, snapshot, owner, parent) AS (
+               SELECT a.id, s.id, s.agent, s.parent FROM agents a JOIN snapshots s ON s.id = a.head
+                WHERE a.removed_at IS NULL AND a.id <> $1
+               UNION ALL
+               SELECT c.agent, s.id, s.agent, s.parent FROM chain c JOIN snapshots s ON s.id = c.parent
+             ) SELECT DISTINCT agent FROM chain WHERE owner = $1",
+        )
+        .bind(id.to_string())
+        .fetch_all(self.reader())
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let id: String = row.try_get(0)?;
+                parse("agents", &id, "id", &id)
+            })
+            .collect()
+    }
+
+    /// The thread of an agent, to post to.
+    pub async fn thread_of(&self, id: AgentId) -> Result<ThreadKey, DbError> {
+        let row = sqlx::query("SELECT key FROM threads WHERE agent = $1 ORDER BY id LIMIT 1")
+            .bind(id.to_string())
+            .fetch_one(self.reader())
+            .await?;
+        parse(
+            "threads",
+            &id.to_string(),
+            "key",
+            &row.try_get::<String, _>(0)?,
+        )
+    }
+
+    /// The tick whose state a snapshot is.
+    pub async fn tick_of(&self, snapshot: SnapshotId) -> Result<Option<TickId>, DbError> {
+        let row = sqlx::query("SELECT tick FROM snapshots WHERE id = $1")
+            .bind(snapshot.to_string())
+            .fetch_optional(self.reader())
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let tick: Option<String> = row.try_get(0)?;
+        parse_opt("snapshots", &snapshot.to_string(), "tick", tick.as_deref())
+    }
+}
+
+pub(super) async fn agent_on(
+    connection: &mut AnyConnection,
+    id: AgentId,
+) -> Result<Option<Agent>, DbError> {
+    let sql = format!("SELECT {COLUMNS} FROM agents WHERE id = $1 AND removed_at IS NULL");
+    let row = sqlx::query::<Any>(sqlx::AssertSqlSafe(sql))
+        .bind(id.to_string())
+        .fetch_optional(connection)
+        .await?;
+    row.as_ref().map(agent).transpose()
+}
+
+fn base(row: &AnyRow) -> Result<Base, DbError> {
+    let id: String = row.try_get(0)?;
+    let number = |column: usize, name: &'static str| -> Result<u32, DbError> {
+        let value: i64 = row.try_get(column)?;
+        u32::try_from(value).map_err(|_| DbError::Row {
+            table: "bases",
+            id: id.clone(),
+            column: name,
+        })
+    };
+    Ok(Base {
+        image: row.try_get(1)?,
+        uid: number(2, "uid")?,
+        gid: number(3, "gid")?,
+        id: parse("bases", &id, "id", &id)?,
+    })
+}
+
+async fn insert_agent(tx: &mut Tx, agent: &Agent, thread: &ThreadKey) -> Result<(), DbError> {
+    sqlx::query(
+        "INSERT INTO agents (id, profile, sandbox, image, base, head, forked_from, created_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(agent.id.to_string())
+    .bind(&agent.profile)
+    .bind(agent.sandbox.as_ref().map(SandboxRef::to_string))
+    .bind(&agent.image)
+    .bind(agent.base.as_str())
+    .bind(agent.head.map(|id| id.to_string()))
+    .bind(agent.forked_from.map(|id| id.to_string()))
+    .bind(agent.created_at)
+    .execute(&mut **tx)
+    .await?;
+    sqlx::query("INSERT INTO threads (id, key, agent) VALUES ($1, $2, $3)")
+        .bind(ThreadId::new().to_string())
+        .bind(thread.to_string())
+        .bind(agent.id.to_string())
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
+async fn move_row(
+    tx: &mut Tx,
+    agent: AgentId,
+    from: Option<SnapshotId>,
+    to: Option<SnapshotId>,
+    reason: &str,
+) -> Result<(), DbError> {
+    sqlx::query(
+        "INSERT INTO head_moves (agent, at, from_snapshot, to_snapshot, reason)
+         VALUES ($1, $2, $3, $4, $5)",
+    )
+    .bind(agent.to_string())
+    .bind(clock::unix_ms())
+    .bind(from.map(|id| id.to_string()))
+    .bind(to.map(|id| id.to_string()))
+    .bind(reason)
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Who this installation is, and which start of its worker this is.
+
+use std::time::Duration;
+
+use mayfly_domain::InstallationId;
+use sqlx::Row as _;
+
+use super::{Db, DbError, parse};
+use crate::clock;
+
+/// The binding of a data dir to one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    /// `/etc/machine-id`.
+    pub machine_id: String,
+    /// The data dir's path.
+    pub data_dir: String,
+}
+
+/// The stored identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installation {
+    /// Its id.
+    pub id: InstallationId,
+    /// Where it was made.
+    pub binding: Binding,
+    /// The engine it has used; none until one answered.
+    pub engine_id: Option<String>,
+    /// The oldest program version that may open it.
+    pub minimum_version: String,
+}
+
+impl Db {
+    /// The stored identity, if any.
+    pub async fn installation(&self) -> Result<Option<Installation>, DbError> {
+        let row = sqlx::query(
+            "SELECT id, machine_id, data_dir, engine_id, minimum_version FROM installation",
+        )
+        .fetch_optional(self.reader())
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let id: String = row.try_get(0)?;
+        Ok(Some(Installation {
+            id: parse("installation", &id, "id", &id)?,
+            binding: Binding {
+                machine_id: row.try_get(1)?,
+                data_dir: row.try_get(2)?,
+            },
+            engine_id: row.try_get(3)?,
+            minimum_version: row.try_get(4)?,
+        }))
+    }
+
+    /// Makes the installation of an empty database.
+    pub async fn create_installation(&self, binding: &Binding) -> Result<InstallationId, DbError> {
+        let id = InstallationId::new();
+        let version = env!("CARGO_PKG_VERSION");
+        sqlx::query(
+            "INSERT INTO installation
+             (id, machine_id, data_dir, minimum_version, written_by, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6)",
+        )
+        .bind(id.to_string())
+        .bind(&binding.machine_id)
+        .bind(&binding.data_dir)
+        .bind("0.1.0")
+        .bind(version)
+        .bind(clock::unix_ms())
+        .execute(self.writer())
+        .await?;
+        Ok(id)
+    }
+
+    /// Binds a copied installation to its new place under a new id, so that it never touches what
+    /// the original runs.
+    pub async fn adopt(&self, binding: &Binding) -> Result<InstallationId, DbError> {
+        let id = InstallationId::new();
+        sqlx::query(
+            "UPDATE installation SET id = $1, machine_id = $2, data_dir = $3, engine_id = NULL",
+        )
+        .bind(id.to_string())
+        .bind(&binding.machine_id)
+        .bind(&binding.data_dir)
+        .execute(self.writer())
+        .await?;
+        Ok(id)
+    }
+
+    /// Remembers the engine at its first answer.
+    pub async fn bind_engine(&self, engine: &str) -> Result<(), DbError> {
+        sqlx::query("UPDATE installation SET engine_id = $1 WHERE engine_id IS NULL")
+            .bind(engine)
+            .execute(self.writer())
+            .await?;
+        Ok(())
+    }
+
+    /// A new start of a worker: its epoch. Ticks of its earlier epochs are dead.
+    pub async fn start_worker(&self, worker: &str, lease: Duration) -> Result<i64, DbError> {
+        let row = sqlx::query(
+            "INSERT INTO workers (id, epoch, expires_at) VALUES ($1, 1, $2)
+             ON CONFLICT (id) DO UPDATE SET epoch = workers.epoch + 1, expires_at = $2
+             RETURNING epoch",
+        )
+        .bind(worker)
+        .bind(clock::unix_ms() + lease.as_millis() as i64)
+        .fetch_one(self.writer())
+        .await?;
+        Ok(row.try_get(0)?)
+    }
+
+    /// Renews the one lease a worker holds for all its ticks. False if a later start took over.
+    pub async fn renew(&self, worker: &str, epoch: i64, lease: Duration) -> Result<bool, DbError> {
+        let done = sqlx::query("UPDATE workers SET expires_at = $3 WHERE id = $1 AND epoch = $2")
+            .bind(worker)
+            .bind(epoch)
+            .bind(clock::unix_ms() + lease.as_millis() as i64)
+            .execute(self.writer())
+            .await?;
+        Ok(done.rows_affected() == 1)
+    }
+}

@@ -1,0 +1,324 @@
+//! Arrivals and the messages they add up to.
+
+use mayfly_domain::{
+    Accepted, AgentId, Arrival, Author, MessageId, MessageOutcome, SandboxRef, ThreadId, TickId,
+};
+use sqlx::{Row as _, any::AnyRow};
+
+use super::{
+    Db, DbError,
+    deliveries::{NewDelivery, owe},
+    parse, parse_opt,
+};
+use crate::clock;
+
+/// A message's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its id.
+    pub id: MessageId,
+    /// Whose lane it is in.
+    pub agent: AgentId,
+    /// The conversation it came from.
+    pub thread: ThreadId,
+    /// Its place in the thread.
+    pub seq: i64,
+    /// Who wrote it.
+    pub author: Author,
+    /// What was written.
+    pub text: String,
+    /// Image for its tick only.
+    pub sandbox: Option<SandboxRef>,
+    /// Unix ms.
+    pub created_at: i64,
+    /// Not before this time, unix ms.
+    pub claimable_at: i64,
+    /// Interrupted ticks so far.
+    pub attempts: u32,
+    /// Its outcome; none while open.
+    pub outcome: Option<MessageOutcome>,
+    /// Why it is parked or withdrawn.
+    pub reason: Option<String>,
+}
+
+/// What accepting an arrival came to.
+#[derive(Debug)]
+pub enum Acceptance {
+    /// Stored, now or by an earlier call with the same key.
+    Accepted(Accepted),
+    /// The key belongs to another text.
+    KeyReused,
+    /// No living agent has this thread.
+    NoAgent,
+}
+
+pub(super) const COLUMNS: &str = "m.id, m.agent, m.thread, m.seq, m.author_id, m.author_name, \
+     m.text, m.sandbox, m.created_at, m.claimable_at, m.attempts, m.outcome, m.reason";
+
+pub(super) fn message(row: &AnyRow) -> Result<Message, DbError> {
+    let id: String = row.try_get(0)?;
+    let text = |column: usize| -> Result<String, DbError> { Ok(row.try_get(column)?) };
+    let optional = |column: usize| -> Result<Option<String>, DbError> { Ok(row.try_get(column)?) };
+    let outcome = optional(11)?;
+    let bad = |column| DbError::Row {
+        table: "messages",
+        id: id.clone(),
+        column,
+    };
+    Ok(Message {
+        id: parse("messages", &id, "id", &id)?,
+        agent: parse("messages", &id, "agent", &text(1)?)?,
+        thread: parse("messages", &id, "thread", &text(2)?)?,
+        seq: row.try_get(3)?,
+        author: Author {
+            id: text(4)?,
+            name: text(5)?,
+        },
+        text: text(6)?,
+        sandbox: parse_opt("messages", &id, "sandbox", optional(7)?.as_deref())?,
+        created_at: row.try_get(8)?,
+        claimable_at: row.try_get(9)?,
+        attempts: u32::try_from(row.try_get::<i64, _>(10)?).map_err(|_| bad("attempts"))?,
+        outcome: outcome
+            .map(|text| MessageOutcome::parse(&text).ok_or_else(|| bad("outcome")))
+            .transpose()?,
+        reason: optional(12)?,
+    })
+}
+
+impl Db {
+    /// Stores an arrival and the message's place in its lane in one transaction.
+    pub async fn accept(&self, arrival: &Arrival) -> Result<Acceptance, DbError> {
+        let now = clock::unix_ms();
+        let mut tx = self.begin().await?;
+        // The thread's row is taken first: commit order becomes lane order.
+        let thread = sqlx::query(
+            "UPDATE threads SET next_seq = next_seq + 1 WHERE key = $1
+             AND EXISTS (SELECT 1 FROM agents a WHERE a.id = threads.agent AND a.removed_at IS NULL)
+             RETURNING id, agent, next_seq",
+        )
+        .bind(arrival.thread.to_string())
+        .fetch_optional(&mut *tx)
+        .await?;
+        let Some(thread) = thread else {
+            return Ok(Acceptance::NoAgent);
+        };
+        let (thread_id, agent): (String, String) = (thread.try_get(0)?, thread.try_get(1)?);
+        let earlier = sqlx::query(
+            "SELECT a.message, a.raw FROM arrivals a WHERE a.thread = $1 AND a.key = $2",
+        )
+        .bind(&thread_id)
+        .bind(&arrival.key)
+        .fetch_optional(&mut *tx)
+        .await?;
+        let agent_id: AgentId = parse("threads", &thread_id, "agent", &agent)?;
+        if let Some(earlier) = earlier {
+            let raw: Vec<u8> = earlier.try_get(1)?;
+            let message: Option<String> = earlier.try_get(0)?;
+            return Ok(match message {
+                Some(message) if raw == arrival.raw => Acceptance::Accepted(Accepted {
+                    message: parse("arrivals", &arrival.key, "message", &message)?,
+                    agent: agent_id,
+                    new: false,
+                }),
+                _ => Acceptance::KeyReused,
+            });
+        }
+        let id = MessageId::new();
+        sqlx::query(
+            "INSERT INTO arrivals (thread, key, raw, message, received_at)
+             VALUES ($1, $2, $3, $4, $5)",
+        )
+        .bind(&thread_id)
+        .bind(&arrival.key)
+        .bind(&arrival.raw)
+        .bind(arrival.message.as_ref().map(|_| id.to_string()))
+        .bind(now)
+        .execute(&mut *tx)
+        .await?;
+        if let Some(message) = &arrival.message {
+            sqlx::query(
+                "INSERT INTO messages (id, agent, thread, seq, author_id, author_name, text,
+                 sandbox, created_at, claimable_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)",
+            )
+            .bind(id.to_string())
+            .bind(&agent)
+            .bind(&thread_id)
+            .bind(thread.try_get::<i64, _>(2)?)
+            .bind(&message.author.id)
+            .bind(&message.author.name)
+            .bind(&message.text)
+            .bind(message.sandbox.as_ref().map(SandboxRef::to_string))
+            .bind(now)
+            .execute(&mut *tx)
+            .await?;
+        }
+        tx.commit().await?;
+        Ok(Acceptance::Accepted(Accepted {
+            message: id,
+            agent: agent_id,
+            new: true,
+        }))
+    }
+
+    /// One message.
+    pub async fn message(&self, id: MessageId) -> Result<Option<Message>, DbError> {
+        let sql = format!("SELECT {COLUMNS} FROM messages m WHERE m.id = $1");
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(id.to_string())
+            .fetch_optional(self.reader())
+            .await?;
+        row.as_ref().map(message).transpose()
+    }
+
+    /// The next message of an agent's lane, claimable or not.
+    pub async fn next_message(&self, agent: AgentId) -> Result<Option<Message>, DbError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM messages m WHERE m.agent = $1 AND m.outcome IS NULL
+             ORDER BY m.seq, m.id LIMIT 1"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(agent.to_string())
+            .fetch_optional(self.reader())
+            .await?;
+        row.as_ref().map(message).transpose()
+    }
+
+    /// Agents with open messages and no open tick, and when their next message may run.
+    pub async fn lanes_to_run(&self) -> Result<Vec<(AgentId, i64)>, DbError> {
+        let rows = sqlx::query(
+            "SELECT m.agent, MIN(m.claimable_at) FROM messages m WHERE m.outcome IS NULL
+             AND NOT EXISTS (SELECT 1 FROM ticks t WHERE t.agent = m.agent AND t.outcome IS NULL)
+             GROUP BY m.agent ORDER BY MIN(m.created_at)",
+        )
+        .fetch_all(self.reader())
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let agent: String = row.try_get(0)?;
+                Ok((parse("messages", &agent, "agent", &agent)?, row.try_get(1)?))
+            })
+            .collect()
+    }
+
+    /// Open messages of the same agent before this one.
+    pub async fn ahead_of(&self, of: &Message) -> Result<i64, DbError> {
+        let row = sqlx::query(
+            "SELECT count(*) FROM messages WHERE agent = $1 AND outcome IS NULL AND seq < $2",
+        )
+        .bind(of.agent.to_string())
+        .bind(of.seq)
+        .fetch_one(self.reader())
+        .await?;
+        Ok(row.try_get(0)?)
+    }
+
+    /// Messages that wait for a person, oldest first.
+    pub async fn parked(&self) -> Result<Vec<Message>, DbError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM messages m WHERE m.outcome = 'parked' ORDER BY m.created_at, m.id"
+        );
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .fetch_all(self.reader())
+            .await?;
+        rows.iter().map(message).collect()
+    }
+
+    /// Messages whose ids end with these characters, parked ones only.
+    pub async fn parked_ending(&self, suffix: &str) -> Result<Vec<MessageId>, DbError> {
+        let rows = sqlx::query(
+            "SELECT id FROM messages WHERE outcome = 'parked' AND REPLACE(id, '-', '') LIKE $1 LIMIT 2",
+        )
+        .bind(format!("%{suffix}"))
+        .fetch_all(self.reader())
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let id: String = row.try_get(0)?;
+                parse("messages", &id, "id", &id)
+            })
+            .collect()
+    }
+
+    /// Opens a parked message again with fresh attempts. False if it is not parked any more.
+    pub async fn unpark(&self, id: MessageId) -> Result<bool, DbError> {
+        let done = sqlx::query(
+            "UPDATE messages SET outcome = NULL, reason = NULL, settled_at = NULL, attempts = 0,
+             wait_noticed = 0, claimable_at = $2 WHERE id = $1 AND outcome = 'parked'
+             AND EXISTS (SELECT 1 FROM agents a WHERE a.id = messages.agent AND a.removed_at IS NULL)",
+        )
+        .bind(id.to_string())
+        .bind(clock::unix_ms())
+        .execute(self.writer())
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Withdraws what waits in a lane (`stop all`), each with a notice.
+    pub async fn withdraw_waiting(
+        &self,
+        agent: AgentId,
+        notice: &str,
+    ) -> Result<Vec<MessageId>, DbError> {
+        let now = clock::unix_ms();
+        let mut tx = self.begin().await?;
+        let rows = sqlx::query(
+            "UPDATE messages SET outcome = 'withdrawn', reason = $2, settled_at = $3
+             WHERE agent = $1 AND outcome IS NULL AND NOT EXISTS
+               (SELECT 1 FROM ticks t WHERE t.message = messages.id AND t.outcome IS NULL)
+             RETURNING id, thread",
+        )
+        .bind(agent.to_string())
+        .bind(notice)
+        .bind(now)
+        .fetch_all(&mut *tx)
+        .await?;
+        let mut withdrawn = Vec::new();
+        for row in &rows {
+            let (id, thread): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            let message: MessageId = parse("messages", &id, "id", &id)?;
+            let thread = parse("messages", &id, "thread", &thread)?;
+            owe(
+                &mut tx,
+                &NewDelivery::notice(thread, message, None, notice.to_owned()),
+            )
+            .await?;
+            withdrawn.push(message);
+        }
+        tx.commit().await?;
+        Ok(withdrawn)
+    }
+
+    /// Tells a thread once that its message waits for an engine or an image. Not an outcome.
+    pub async fn notice_waiting(&self, of: &Message, notice: &str) -> Result<(), DbError> {
+        let mut tx = self.begin().await?;
+        let first = sqlx::query(
+            "UPDATE messages SET wait_noticed = 1 WHERE id = $1 AND wait_noticed = 0
+             AND outcome IS NULL",
+        )
+        .bind(of.id.to_string())
+        .execute(&mut *tx)
+        .await?
+        .rows_affected();
+        if first == 1 {
+            owe(
+                &mut tx,
+                &NewDelivery::waiting(of.thread, of.id, notice.to_owned()),
+            )
+            .await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// The newest tick of a message.
+    pub async fn last_tick_of(&self, message: MessageId) -> Result<Option<TickId>, DbError> {
+        let row = sqlx::query("SELECT id FROM ticks WHERE message = $1 ORDER BY id DESC LIMIT 1")
+            .bind(message.to_string())
+            .fetch_optional(self.reader())
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let id: String = row.try_get(0)?;
+        Ok(Some(parse("ticks", &id, "id", &id)?))
+    }
+}

@@ -1,0 +1,197 @@
+//! Snapshots are identities; which layers stand for one is looked up here.
+
+use mayfly_domain::{AgentId, LayerId, SnapshotId, TickId};
+use sqlx::Row as _;
+
+use super::{Db, DbError, parse, parse_opt};
+use crate::{clock, snapshot::LayerSize};
+
+/// A snapshot's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its id.
+    pub id: SnapshotId,
+    /// The agent whose tick made it.
+    pub agent: AgentId,
+    /// The state before.
+    pub parent: Option<SnapshotId>,
+    /// The tick that made it.
+    pub tick: Option<TickId>,
+    /// The agent program's session for exactly these files.
+    pub session: Option<String>,
+}
+
+impl Db {
+    /// The layers of a snapshot, oldest first, without the base; a merged layer stands for the
+    /// chain it replaced.
+    pub async fn layers_of(&self, snapshot: Option<SnapshotId>) -> Result<Vec<LayerId>, DbError> {
+        let Some(snapshot) = snapshot else {
+            return Ok(Vec::new());
+        };
+        let rows = sqlx::query(
+            "WITH RECURSIVE chain (id, parent, layer, merged, depth) AS (
+               SELECT s.id, s.parent, s.layer, m.layer, 0 FROM snapshots s
+                 LEFT JOIN merges m ON m.snapshot = s.id WHERE s.id = $1
+               UNION ALL
+               SELECT s.id, s.parent, s.layer, m.layer, c.depth + 1 FROM chain c
+                 JOIN snapshots s ON s.id = c.parent
+                 LEFT JOIN merges m ON m.snapshot = s.id WHERE c.merged IS NULL
+             ) SELECT COALESCE(merged, layer) FROM chain
+               WHERE merged IS NOT NULL OR layer IS NOT NULL ORDER BY depth DESC",
+        )
+        .bind(snapshot.to_string())
+        .fetch_all(self.reader())
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let layer: String = row.try_get(0)?;
+                parse("snapshots", &snapshot.to_string(), "layer", &layer)
+            })
+            .collect()
+    }
+
+    /// One snapshot.
+    pub async fn snapshot(&self, id: SnapshotId) -> Result<Option<Snapshot>, DbError> {
+        let row = sqlx::query("SELECT agent, parent, tick, session FROM snapshots WHERE id = $1")
+            .bind(id.to_string())
+            .fetch_optional(self.reader())
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let key = id.to_string();
+        let text = |column: usize| -> Result<Option<String>, DbError> { Ok(row.try_get(column)?) };
+        Ok(Some(Snapshot {
+            id,
+            agent: parse("snapshots", &key, "agent", &row.try_get::<String, _>(0)?)?,
+            parent: parse_opt("snapshots", &key, "parent", text(1)?.as_deref())?,
+            tick: parse_opt("snapshots", &key, "tick", text(2)?.as_deref())?,
+            session: row.try_get(3)?,
+        }))
+    }
+
+    /// Ids of a snapshot and all states before it.
+    pub async fn ancestry(&self, of: Option<SnapshotId>) -> Result<Vec<SnapshotId>, DbError> {
+        let Some(of) = of else { return Ok(Vec::new()) };
+        let rows = sqlx::query(
+            "WITH RECURSIVE chain (id, parent) AS (
+               SELECT id, parent FROM snapshots WHERE id = $1
+               UNION ALL SELECT s.id, s.parent FROM chain c JOIN snapshots s ON s.id = c.parent
+             ) SELECT id FROM chain",
+        )
+        .bind(of.to_string())
+        .fetch_all(self.reader())
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let id: String = row.try_get(0)?;
+                parse("snapshots", &id, "id", &id)
+            })
+            .collect()
+    }
+
+    /// Adds a merged layer as another representation of a snapshot. False if one exists already;
+    /// the caller then removes its own.
+    pub async fn insert_merge(
+        &self,
+        snapshot: SnapshotId,
+        layer: &LayerId,
+        size: LayerSize,
+    ) -> Result<bool, DbError> {
+        let now = clock::unix_ms();
+        let mut tx = self.begin().await?;
+        let inserted = sqlx::query(
+            "INSERT INTO merges (snapshot, layer, created_at) VALUES ($1, $2, $3)
+             ON CONFLICT (snapshot) DO NOTHING",
+        )
+        .bind(snapshot.to_string())
+        .bind(layer.as_str())
+        .bind(now)
+        .execute(&mut *tx)
+        .await?
+        .rows_affected();
+        if inserted == 1 {
+            super::ticks::insert_layer(&mut tx, layer, size, now).await?;
+        }
+        tx.commit().await?;
+        Ok(inserted == 1)
+    }
+
+    /// Heads of living agents whose chain has at least this many layers.
+    pub async fn heads_with_layers(&self, at_least: i64) -> Result<Vec<AgentId>, DbError> {
+        let rows = sqlx::query(
+            "WITH RECURSIVE chain (agent, id, parent, layer, merged) AS (
+               SELECT a.id, s.id, s.parent, s.layer, m.layer FROM agents a
+                 JOIN snapshots s ON s.id = a.head LEFT JOIN merges m ON m.snapshot = s.id
+                WHERE a.removed_at IS NULL
+               UNION ALL
+               SELECT c.agent, s.id, s.parent, s.layer, m.layer FROM chain c
+                 JOIN snapshots s ON s.id = c.parent
+                 LEFT JOIN merges m ON m.snapshot = s.id WHERE c.merged IS NULL
+             ) SELECT agent FROM chain WHERE merged IS NOT NULL OR layer IS NOT NULL
+               GROUP BY agent HAVING count(*) >= $1",
+        )
+        .bind(at_least)
+        .fetch_all(self.reader())
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let id: String = row.try_get(0)?;
+                parse("agents", &id, "id", &id)
+            })
+            .collect()
+    }
+
+    /// Whether a row names this layer.
+    pub async fn knows_layer(&self, layer: &LayerId) -> Result<bool, DbError> {
+        let row = sqlx::query("SELECT count(*) FROM layers WHERE id = $1")
+            .bind(layer.as_str())
+            .fetch_one(self.reader())
+            .await?;
+        Ok(row.try_get::<i64, _>(0)? > 0)
+    }
+
+    /// Whether an open tick, or one whose sandbox is not proved to be gone, may write this layer.
+    pub async fn layer_may_be_written(&self, layer: &LayerId) -> Result<bool, DbError> {
+        let row = sqlx::query(
+            "SELECT count(*) FROM ticks WHERE layer = $1
+             AND (outcome IS NULL OR removed_at IS NULL)",
+        )
+        .bind(layer.as_str())
+        .fetch_one(self.reader())
+        .await?;
+        Ok(row.try_get::<i64, _>(0)? > 0)
+    }
+
+    /// Forgets layers that no living agent's history needs and nothing pins, and returns them;
+    /// their folders are removed after this is durable.
+    pub async fn forget_unneeded_layers(&self) -> Result<Vec<LayerId>, DbError> {
+        let mut tx = self.begin().await?;
+        let rows = sqlx::query(
+            "WITH RECURSIVE needed (id, parent) AS (
+               SELECT s.id, s.parent FROM snapshots s
+                 WHERE s.agent IN (SELECT id FROM agents WHERE removed_at IS NULL)
+                    OR s.id IN (SELECT head FROM agents WHERE removed_at IS NULL)
+                    OR s.id IN (SELECT before FROM ticks WHERE outcome IS NULL)
+               UNION
+               SELECT s.id, s.parent FROM needed n JOIN snapshots s ON s.id = n.parent
+             )
+             DELETE FROM layers WHERE id NOT IN (
+               SELECT s.layer FROM snapshots s JOIN needed n ON n.id = s.id WHERE s.layer IS NOT NULL
+               UNION SELECT m.layer FROM merges m JOIN needed n ON n.id = m.snapshot
+               UNION SELECT layer FROM pins
+             ) RETURNING id",
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        let mut forgotten = Vec::new();
+        for row in &rows {
+            let id: String = row.try_get(0)?;
+            sqlx::query("DELETE FROM merges WHERE layer = $1")
+                .bind(&id)
+                .execute(&mut *tx)
+                .await?;
+            forgotten.push(parse("layers", &id, "id", &id)?);
+        }
+        tx.commit().await?;
+        Ok(forgotten)
+    }
+}

@@ -1,0 +1,44 @@
+//! Where arrivals become durable: stored raw with their place in the lane, then acknowledged.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use mayfly_domain::{Accepted, Arrival, Inbox, InboxError};
+
+use crate::{
+    db::{Db, messages::Acceptance},
+    faults,
+    queue::Queue,
+};
+
+/// The one accept path of every platform.
+#[derive(Clone)]
+pub struct DurableInbox {
+    db: Db,
+    queue: Arc<dyn Queue>,
+}
+
+impl DurableInbox {
+    /// An inbox over this database, waking this queue.
+    pub fn new(db: Db, queue: Arc<dyn Queue>) -> Self {
+        DurableInbox { db, queue }
+    }
+}
+
+#[async_trait]
+impl Inbox for DurableInbox {
+    async fn accept(&self, arrival: Arrival) -> Result<Accepted, InboxError> {
+        faults::point("accept.before");
+        let accepted = match self.db.accept(&arrival).await {
+            Ok(Acceptance::Accepted(accepted)) => accepted,
+            Ok(Acceptance::KeyReused) => return Err(InboxError::KeyReused(arrival.key)),
+            Ok(Acceptance::NoAgent) => return Err(InboxError::NoAgent(arrival.thread)),
+            Err(error) => return Err(InboxError::Storage(Box::new(error))),
+        };
+        faults::point("accept.after");
+        self.queue
+            .offer(accepted.agent, std::time::Duration::ZERO)
+            .await;
+        Ok(accepted)
+    }
+}

@@ -1,0 +1,195 @@
+//! Reconcilers: each restores one invariant, idempotently, takes no input, and fires at start and
+//! by period. They close ticks first and delete second.
+//!
+//! | invariant | how |
+//! |---|---|
+//! | no open tick without a living worker | [`orphans`] closes it by the crash policy |
+//! | no sandbox of a closed tick | [`leftovers`] removes it, then its folders |
+//! | no stray on the engine | [`strays`] removes what no open tick names |
+//! | no folder without a row | [`folders`] removes layers and uppers nobody names |
+//! | no lane with work that the queue does not know | [`lanes`] offers it |
+//! | no chain near the mount limit | [`chains`] merges it |
+//! | no layer that nothing needs | [`garbage`] removes it |
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    clock, faults, observe,
+    queue::Queue,
+    sandbox::Found,
+    snapshot::merging,
+    tick::{TickError, Tools, blocking, destroy},
+    worker::{Identity, Worker},
+};
+
+/// Between two rounds.
+const PERIOD: Duration = Duration::from_secs(5);
+/// Patience of one removal; the next round goes on.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Brings a fresh start to a clean state before the first tick: what an earlier start left open
+/// is closed, then removed as far as the engine answers.
+pub async fn at_start(worker: &Worker) -> Result<(), TickError> {
+    let tools = &worker.tools;
+    orphans(tools, &worker.identity).await?;
+    faults::point("reconcile.closed");
+    tools
+        .host_disk
+        .make_ballast()
+        .unwrap_or_else(|error| tracing::warn!(%error, "no ballast"));
+    lanes(tools, &worker.queue).await?;
+    Ok(())
+}
+
+/// Goes on until the process comes to rest.
+pub async fn serve(worker: Worker) -> Result<(), TickError> {
+    let tools = &worker.tools;
+    let stopping = tools.supervisor.stopping();
+    let mut first = true;
+    while !stopping.is_cancelled() {
+        note("leftovers", leftovers(tools, &worker.identity).await);
+        if first {
+            note("strays", strays(tools, &worker.identity).await);
+            note("folders", folders(tools).await);
+            first = false;
+        }
+        note("chains", chains(tools).await);
+        note("garbage", garbage(tools).await);
+        note("lanes", lanes(tools, &worker.queue).await);
+        let ballast = tools.host_disk.clone();
+        let _ = tokio::task::spawn_blocking(move || ballast.make_ballast()).await;
+        // A new outcome may have made a chain longer.
+        let settled = worker
+            .bell
+            .until(PERIOD, || async { Ok::<Option<()>, ()>(None) });
+        let _ = stopping.run_until_cancelled(settled).await;
+    }
+    Ok(())
+}
+
+fn note(what: &'static str, result: Result<(), TickError>) {
+    if let Err(error) = result {
+        tracing::warn!(
+            what,
+            error = observe::chain(&error),
+            "left to the next round"
+        );
+    }
+}
+
+/// Closes what an earlier start of this worker left open.
+pub async fn orphans(tools: &Tools, identity: &Identity) -> Result<(), TickError> {
+    for tick in tools.db.orphans(&identity.id, identity.epoch).await? {
+        let Some(message) = tools.db.message(tick.message).await? else {
+            continue;
+        };
+        let closing = destroy::crashed(&message, tick.id, tools.attempts, &tick.effects);
+        tools
+            .db
+            .close_tick(tick.id, tick.generation, &closing)
+            .await?;
+        tracing::warn!(tick = %tick.id, agent = %tick.agent, "closed: its worker had died");
+    }
+    Ok(())
+}
+
+/// Removes the sandboxes of closed ticks, then what they wrote.
+pub async fn leftovers(tools: &Tools, identity: &Identity) -> Result<(), TickError> {
+    for tick in tools.db.unremoved(&identity.id).await? {
+        tools.backend.remove(&tick.names, PATIENCE).await?;
+        if !tools.db.knows_layer(&tick.layer).await? {
+            let store = tools.store.clone();
+            let layer = tick.layer.clone();
+            blocking(move || {
+                store
+                    .discard(&layer)
+                    .and_then(|()| store.remove_layer(&layer))
+            })
+            .await??;
+        }
+        faults::point("reconcile.removed");
+        tools.db.mark_removed(tick.id).await?;
+    }
+    Ok(())
+}
+
+/// Removes things with our labels and prefix that no open tick names.
+pub async fn strays(tools: &Tools, identity: &Identity) -> Result<(), TickError> {
+    let open: Vec<String> = tools
+        .db
+        .open_names(&identity.id)
+        .await?
+        .into_iter()
+        .flat_map(|names| names.volumes.into_iter().chain([names.container]))
+        .collect();
+    let mut found = tools.backend.found(tools.installation).await?;
+    // Containers first: a volume in use cannot be removed.
+    found.sort_by_key(|found| matches!(found, Found::Volume(_)));
+    for stray in found {
+        let name = match &stray {
+            Found::Container(name) | Found::Volume(name) => name,
+        };
+        if !open.contains(name) {
+            tracing::warn!(name, "stray removed");
+            tools.backend.remove(&stray.names(), PATIENCE).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes layer and upper folders that no row names: a crash came between a rename and its row.
+pub async fn folders(tools: &Tools) -> Result<(), TickError> {
+    let store = tools.store.clone();
+    let (sealed, unsealed) = blocking(move || -> Result<_, crate::snapshot::StoreError> {
+        store.empty_trash()?;
+        Ok((store.list_layers()?, store.list_unsealed()?))
+    })
+    .await??;
+    for layer in sealed.into_iter().chain(unsealed) {
+        let db = &tools.db;
+        if db.knows_layer(&layer).await? || db.layer_may_be_written(&layer).await? {
+            continue;
+        }
+        let store = tools.store.clone();
+        blocking(move || {
+            store
+                .discard(&layer)
+                .and_then(|()| store.remove_layer(&layer))
+        })
+        .await??;
+    }
+    Ok(())
+}
+
+/// Offers every lane with work: the queue may have lost it.
+pub async fn lanes(tools: &Tools, queue: &Arc<dyn Queue>) -> Result<(), TickError> {
+    let now = clock::unix_ms();
+    for (agent, at) in tools.db.lanes_to_run().await? {
+        queue
+            .offer(agent, Duration::from_millis((at - now).max(0) as u64))
+            .await;
+    }
+    Ok(())
+}
+
+/// Merges chains that come near the mount limit.
+pub async fn chains(tools: &Tools) -> Result<(), TickError> {
+    for agent in tools
+        .db
+        .heads_with_layers(merging::MERGE_FROM as i64)
+        .await?
+    {
+        merging::merge(tools, agent).await?;
+    }
+    Ok(())
+}
+
+/// Removes layers that no living agent's history, open tick or pin needs: forgotten first, moved
+/// to the trash second.
+pub async fn garbage(tools: &Tools) -> Result<(), TickError> {
+    for layer in tools.db.forget_unneeded_layers().await? {
+        let store = tools.store.clone();
+        blocking(move || store.remove_layer(&layer)).await??;
+    }
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! The parts come to life in the right order: database, identity, clean state, then loops.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use mayfly_domain::InstallationId;
+use tokio::sync::Semaphore;
+
+use crate::{
+    agent::profile::Profiles,
+    bases::Bases,
+    bell::Bell,
+    blobs::{BlobError, Blobs},
+    clock::{self, LEASE, Lease},
+    command::Commands,
+    db::{
+        Db, DbError,
+        installation::{Binding, Installation},
+    },
+    outbox::{self, Platforms},
+    queue::{self, Queue},
+    reconcile,
+    sandbox::{Backend, BackendError},
+    snapshot::{Store, StoreError},
+    supervise::Supervisor,
+    tick::{TickError, Tools},
+    worker::{
+        Identity, Trouble, Worker, WorkerConfig,
+        host_disk::{DiskConfig, HostDisk},
+        running::Running,
+    },
+};
+
+/// What a service is made from.
+pub struct Parts {
+    /// Locked by the caller for as long as the service lives.
+    pub data_dir: PathBuf,
+    /// Limits on what runs.
+    pub worker: WorkerConfig,
+    /// Limits on the host's disk.
+    pub disk: DiskConfig,
+    /// As configured.
+    pub profiles: Profiles,
+    /// The engine.
+    pub backend: Arc<dyn Backend>,
+    /// Folder of the static init.
+    pub init: PathBuf,
+    /// Shared with the backend: heartbeats stop when it is stale.
+    pub lease: Lease,
+    /// Spawns everything.
+    pub supervisor: Supervisor,
+    /// Where replies go.
+    pub platforms: Platforms,
+}
+
+/// Why a service does not start. `Display` is one sentence for a person.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The database.
+    #[error(transparent)]
+    Db(#[from] DbError),
+    /// The folders.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The blob store.
+    #[error(transparent)]
+    Blobs(#[from] BlobError),
+    /// A file of the data dir.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The data dir is bound to another place.
+    #[error(
+        "data dir {data_dir} was made {elsewhere}: if it is a copy or has moved for good, run `mayfly adopt`; never run both"
+    )]
+    Copied {
+        /// Here.
+        data_dir: PathBuf,
+        /// `on another machine`, `at /other/path`, `with another container engine`.
+        elsewhere: String,
+    },
+    /// The database asks for a newer program.
+    #[error(
+        "data dir {data_dir} needs mayfly {needs} or later, this is {ours}: install that version, or restore the backup made before its upgrade"
+    )]
+    TooOld {
+        /// Here.
+        data_dir: PathBuf,
+        /// The stored minimum.
+        needs: String,
+        /// This program.
+        ours: &'static str,
+    },
+    /// What an earlier start left could not be closed.
+    #[error("an earlier start could not be cleaned up after")]
+    Reconcile(#[source] Box<TickError>),
+}
+
+/// A service that runs.
+pub struct Service {
+    /// What faces call.
+    pub commands: Commands,
+    worker: Worker,
+}
+
+impl Service {
+    /// Opens the data dir, closes what a dead start left open, and starts the loops.
+    pub async fn start(parts: Parts) -> Result<Service, StartError> {
+        let db = Db::open(&database(&parts.data_dir)).await?;
+        let installation = identify(&db, &parts.data_dir).await?;
+        let store = Arc::new(Store::open(&parts.data_dir)?);
+        let blobs = Blobs::open(&parts.data_dir.join("blobs"))?;
+        bind_engine(&db, &installation, &parts).await?;
+        let id = worker_id(&parts.data_dir)?;
+        let epoch = db.start_worker(&id, LEASE).await?;
+        let tools = Tools {
+            db: db.clone(),
+            store: store.clone(),
+            blobs,
+            backend: parts.backend.clone(),
+            supervisor: parts.supervisor.clone(),
+            running: Running::default(),
+            installation: installation.id,
+            data_dir: parts.data_dir.clone(),
+            init: parts.init,
+            host_disk: HostDisk::new(parts.data_dir, parts.disk),
+            attempts: parts.worker.attempts,
+        };
+        let worker = Worker {
+            tools,
+            queue: Arc::new(queue::Local::default()),
+            profiles: Arc::new(parts.profiles),
+            identity: Identity { id, epoch },
+            config: parts.worker,
+            bell: Bell::default(),
+            trouble: Trouble::default(),
+            suspects: Arc::new(Semaphore::new(1)),
+        };
+        reconcile::at_start(&worker)
+            .await
+            .map_err(|error| StartError::Reconcile(Box::new(error)))?;
+        let bases = Bases::new(db.clone(), store, parts.backend, installation.id);
+        let commands = Commands::new(&worker, bases);
+        let supervisor = &parts.supervisor;
+        parts.lease.confirm(clock::boot_time());
+        supervisor.standing("lease", worker.clone().renew(parts.lease));
+        supervisor.standing("worker", worker.clone().serve());
+        supervisor.standing("disk guard", worker.clone().guard_disk());
+        supervisor.standing("reconciler", reconcile::serve(worker.clone()));
+        let outbox = outbox::serve(db, parts.platforms, worker.bell.clone(), supervisor.clone());
+        supervisor.standing("outbox", outbox);
+        Ok(Service { commands, worker })
+    }
+
+    /// Takes no new message from the queue, lets running ticks end within the grace period, hands
+    /// the rest back, and closes the database.
+    pub async fn drain(self) {
+        let supervisor = self.worker.tools.supervisor.clone();
+        supervisor.stopping().cancel();
+        self.worker.drain().await;
+        let teardown = crate::tick::report::PROOF + crate::tick::state::KILL_AFTER;
+        if !supervisor.stop(teardown).await {
+            tracing::error!("tasks were still running at the end; the next start cleans up");
+        }
+        self.worker.tools.db.close().await;
+    }
+
+    /// The queue, for tests and faces that wake lanes.
+    pub fn queue(&self) -> &Arc<dyn Queue> {
+        &self.worker.queue
+    }
+}
+
+/// Binds a copied or moved data dir to this place under a new installation id.
+pub async fn adopt(data_dir: &Path) -> Result<InstallationId, StartError> {
+    let db = Db::open(&database(data_dir)).await?;
+    let id = match db.installation().await? {
+        Some(_) => db.adopt(&binding(data_dir)).await?,
+        None => db.create_installation(&binding(data_dir)).await?,
+    };
+    let worker = data_dir.join("worker");
+    match std::fs::remove_file(&worker) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(StartError::File {
+                path: worker,
+                source: error,
+            });
+        }
+        _ => {}
+    }
+    db.close().await;
+    Ok(id)
+}
+
+fn database(data_dir: &Path) -> PathBuf {
+    data_dir.join("mayfly.db")
+}
+
+fn binding(data_dir: &Path) -> Binding {
+    let machine_id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    Binding {
+        machine_id: machine_id.trim().to_owned(),
+        data_dir: data_dir.display().to_string(),
+    }
+}
+
+async fn identify(db: &Db, data_dir: &Path) -> Result<Installation, StartError> {
+    let here = binding(data_dir);
+    let Some(found) = db.installation().await? else {
+        let id = db.create_installation(&here).await?;
+        let minimum_version = env!("CARGO_PKG_VERSION").to_owned();
+        return Ok(Installation {
+            id,
+            binding: here,
+            engine_id: None,
+            minimum_version,
+        });
+    };
+    let ours = env!("CARGO_PKG_VERSION");
+    if version(&found.minimum_version) > version(ours) {
+        let (data_dir, needs) = (data_dir.to_owned(), found.minimum_version);
+        return Err(StartError::TooOld {
+            data_dir,
+            needs,
+            ours,
+        });
+    }
+    let elsewhere = if found.binding.machine_id != here.machine_id {
+        "on another machine".to_owned()
+    } else if found.binding.data_dir != here.data_dir {
+        format!("at {}", found.binding.data_dir)
+    } else {
+        return Ok(found);
+    };
+    Err(StartError::Copied {
+        data_dir: data_dir.to_owned(),
+        elsewhere,
+    })
+}
+
+/// An engine that is down binds nothing: the lanes wait for it.
+async fn bind_engine(db: &Db, found: &Installation, parts: &Parts) -> Result<(), StartError> {
+    let engine = match parts.backend.engine().await {
+        Ok(engine) => engine,
+        Err(error @ BackendError::Down { .. }) => {
+            tracing::warn!(%error, "starting without an engine: messages wait");
+            return Ok(());
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the engine does not tell who it is");
+            return Ok(());
+        }
+    };
+    match &found.engine_id {
+        Some(known) if *known != engine.id => Err(StartError::Copied {
+            data_dir: parts.data_dir.clone(),
+            elsewhere: "with another container engine".to_owned(),
+        }),
+        Some(_) => Ok(()),
+        None => Ok(db.bind_engine(&engine.id).await?),
+    }
+}
+
+fn version(text: &str) -> Vec<u64> {
+    text.split('.')
+        .map(|part| part.parse().unwrap_or(0))
+        .collect()
+}
+
+fn worker_id(data_dir: &Path) -> Result<String, StartError> {
+    let path = data_dir.join("worker");
+    let file = |source| StartError::File {
+        path: path.clone(),
+        source,
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(id) if !id.trim().is_empty() => Ok(id.trim().to_owned()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file(error)),
+        _ => {
+            let id = uuid::Uuid::now_v7().to_string();
+            std::fs::write(&path, &id).map_err(file)?;
+            Ok(id)
+        }
+    }
+}

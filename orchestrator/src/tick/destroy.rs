@@ -1,0 +1,254 @@
+//! Destroy: what is left is removed; a tick that did not commit is closed. Repeatable.
+//!
+//! The row is closed first, folders are deleted second, and only when the removal of the sandbox
+//! is proved.
+
+use std::time::Duration;
+
+use mayfly_domain::{Apology, MessageOutcome};
+
+use super::{
+    Changes, EndedBadly, Job, TickError, TickOutcome, Tools, commit, report, state::Again,
+};
+use crate::{
+    clock,
+    db::{
+        deliveries::NewDelivery,
+        messages::Message,
+        ticks::{Closing, MessageFate, Usage},
+    },
+    observe,
+    sandbox::BackendError,
+};
+
+/// Closes a tick that ended before its commit, and removes what it left.
+pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
+    let tick = job.claim.tick;
+    tools.running.leave(tick);
+    let mut ended = match error {
+        TickError::Ended(ended) => *ended,
+        TickError::NotRemoved(error) => {
+            tracing::error!(%tick, error = observe::chain(&error), "no proof of removal");
+            interrupted("its sandbox could not be removed", Again::Counted)
+        }
+        other => {
+            tracing::warn!(%tick, error = observe::chain(&other), "tick failed");
+            judge(&other)
+        }
+    };
+    if !ended.removed {
+        let removal = tools.backend.remove(&job.claim.names, report::PROOF).await;
+        ended.removed = removal.is_ok();
+    }
+    let closing = closing(&job.claim.message, tick, ended, tools.attempts, "none");
+    let removed = closing.removed;
+    close(tools, job, &closing).await;
+    if removed {
+        discard_unless_committed(tools, job).await;
+    }
+}
+
+/// A tick must be closed; the database is asked until it answers.
+async fn close(tools: &Tools, job: &Job, closing: &Closing) {
+    let claim = &job.claim;
+    while let Err(error) = tools
+        .db
+        .close_tick(claim.tick, claim.generation, closing)
+        .await
+    {
+        tracing::error!(tick = %claim.tick, error = observe::chain(&error), "tick not closed yet");
+        tools.host_disk.free_ballast();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Deletes what a closed tick wrote, unless a row names its layer. Legal once the row is closed
+/// and the sandbox is proved to be gone.
+pub(super) async fn discard_unless_committed(tools: &Tools, job: &Job) {
+    let (store, layer) = (tools.store.clone(), job.claim.layer.clone());
+    let committed = tools.db.knows_layer(&job.claim.layer).await;
+    if !matches!(committed, Ok(false)) {
+        return;
+    }
+    let done = tokio::task::spawn_blocking(move || {
+        store
+            .discard(&layer)
+            .and_then(|()| store.remove_layer(&layer))
+    });
+    if let Ok(Err(error)) = done.await {
+        tracing::warn!(tick = %job.claim.tick, error = observe::chain(&error), "folder left to the reconciler");
+    }
+}
+
+/// What an error before the commit means: a program that cannot start is told at once, an engine
+/// that is down is no attempt, everything else is tried again.
+fn judge(error: &TickError) -> EndedBadly {
+    match error {
+        TickError::NotStarted(reason) => EndedBadly {
+            outcome: TickOutcome::Failed,
+            apology: Apology::NotStarted {
+                reason: reason.clone(),
+            },
+            again: Again::No,
+            ..interrupted("", Again::No)
+        },
+        TickError::Backend(BackendError::BadImage { .. }) => EndedBadly {
+            outcome: TickOutcome::Failed,
+            apology: Apology::NotStarted {
+                reason: error.to_string(),
+            },
+            ..interrupted("", Again::No)
+        },
+        TickError::Backend(BackendError::Down { .. } | BackendError::NoImage(_)) => {
+            interrupted(&error.to_string(), Again::Free)
+        }
+        other => interrupted(&observe::chain(other), Again::Counted),
+    }
+}
+
+fn interrupted(reason: &str, again: Again) -> EndedBadly {
+    EndedBadly {
+        outcome: TickOutcome::Interrupted,
+        apology: Apology::Interrupted {
+            reason: reason.to_owned(),
+        },
+        text: String::new(),
+        again,
+        exit_code: None,
+        usage: Usage::default(),
+        removed: false,
+    }
+}
+
+/// The crash policy: without effects outside, an interrupted message runs again by itself, at
+/// most `attempts` times; then, or with effects, it is parked with a notice.
+pub fn closing(
+    message: &Message,
+    tick: mayfly_domain::TickId,
+    ended: EndedBadly,
+    attempts: u32,
+    effects: &str,
+) -> Closing {
+    let tried = message.attempts + 1;
+    let (apology, fate) = match ended.again {
+        Again::No => (
+            ended.apology,
+            MessageFate::Settled(MessageOutcome::Noticed, None),
+        ),
+        _ if effects != "none" => park(Apology::Interrupted {
+            reason: "it may have had effects outside, so it does not run again by itself"
+                .to_owned(),
+        }),
+        Again::Counted if tried >= attempts => park(Apology::GaveUp {
+            attempts: tried,
+            reason: ended.apology.to_string(),
+        }),
+        again => {
+            let counts = again == Again::Counted;
+            let pause = if counts {
+                1000 * i64::from(tried * tried)
+            } else {
+                0
+            };
+            (
+                ended.apology,
+                MessageFate::Again {
+                    at: clock::unix_ms() + pause,
+                    counts,
+                },
+            )
+        }
+    };
+    let notice = commit::notice(&apology, Changes::Discarded);
+    let told = !matches!(fate, MessageFate::Again { .. });
+    let text = commit::with_notice(&ended.text, Some(&notice));
+    Closing {
+        outcome: ended.outcome,
+        changes: Changes::Discarded,
+        exit_code: ended.exit_code,
+        removed: ended.removed,
+        usage: ended.usage,
+        message: fate,
+        delivery: told.then(|| NewDelivery::notice(message.thread, message.id, Some(tick), text)),
+        notice: Some(notice),
+    }
+}
+
+fn park(apology: Apology) -> (Apology, MessageFate) {
+    let reason = apology.to_string();
+    (
+        apology,
+        MessageFate::Settled(MessageOutcome::Parked, Some(reason)),
+    )
+}
+
+/// What a tick whose worker died is closed with.
+pub fn crashed(
+    message: &Message,
+    tick: mayfly_domain::TickId,
+    attempts: u32,
+    effects: &str,
+) -> Closing {
+    let ended = interrupted("the worker died in the middle", Again::Counted);
+    closing(message, tick, ended, attempts, effects)
+}
+
+#[cfg(test)]
+mod tests {
+    use mayfly_domain::{AgentId, Author, MessageId, ThreadId, TickId};
+
+    use super::*;
+
+    fn message(attempts: u32) -> Message {
+        Message {
+            id: MessageId::new(),
+            agent: AgentId::new(),
+            thread: ThreadId::new(),
+            seq: 1,
+            author: Author::local("ada"),
+            text: "x".into(),
+            sandbox: None,
+            created_at: 0,
+            claimable_at: 0,
+            attempts,
+            outcome: None,
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn the_third_interruption_parks_with_a_notice() {
+        for attempts in 0..2 {
+            let closing = crashed(&message(attempts), TickId::new(), 3, "none");
+            assert!(matches!(
+                closing.message,
+                MessageFate::Again { counts: true, .. }
+            ));
+            assert!(closing.delivery.is_none());
+        }
+        let closing = crashed(&message(2), TickId::new(), 3, "none");
+        let MessageFate::Settled(outcome, reason) = closing.message else {
+            panic!()
+        };
+        assert_eq!(outcome, MessageOutcome::Parked);
+        assert!(reason.unwrap().contains("3 attempts"));
+        assert!(
+            closing
+                .delivery
+                .unwrap()
+                .reply
+                .text
+                .contains("changes discarded")
+        );
+    }
+
+    #[test]
+    fn rb_03_a_tick_with_effects_outside_does_not_run_again_by_itself() {
+        let closing = crashed(&message(0), TickId::new(), 3, "possible");
+        assert!(matches!(
+            closing.message,
+            MessageFate::Settled(MessageOutcome::Parked, _)
+        ));
+        assert!(closing.delivery.is_some());
+    }
+}

@@ -1,0 +1,214 @@
+//! Report: the result is judged, the sandbox is removed, and only with the proof that nothing can
+//! write any more are the files sealed as a layer.
+
+use std::time::Duration;
+
+use mayfly_domain::{Apology, Reply, ReplyFile};
+
+use super::{
+    Changes, EndedBadly, Job, TickError, TickOutcome, Tools, blocking,
+    phase::Phase,
+    run::Ran,
+    state::{self, Verdict},
+};
+use crate::{
+    agent,
+    db::ticks::Usage,
+    faults,
+    snapshot::{Caps, LayerSize, SealError, Sealed},
+};
+
+/// How long the proof of removal is tried for.
+pub const PROOF: Duration = Duration::from_secs(60);
+/// Bytes of standard error shown in a notice.
+const STDERR_SHOWN: usize = 1000;
+/// Most files sent with one reply.
+const FILES: usize = 10;
+/// Largest file sent, in bytes.
+const FILE_BYTES: u64 = 25 << 20;
+/// Files the agent wants to send lie here, below the `work` slot.
+const SEND: &str = "send";
+
+/// A sealed result, not yet true.
+pub struct Reported {
+    pub(super) outcome: TickOutcome,
+    pub(super) changes: Changes,
+    pub(super) apology: Option<Apology>,
+    pub(super) reply: Reply,
+    pub(super) layer: Option<LayerSize>,
+    pub(super) exit_code: Option<i32>,
+    pub(super) usage: Usage,
+    pub(super) watch: super::Stopwatch,
+}
+
+/// See the module.
+pub async fn report(tools: &Tools, job: &Job, ran: Ran) -> Result<Reported, TickError> {
+    let mut watch = ran.watch;
+    let limits = &job.profile.limits;
+    let text = agent::protocol(job.profile.protocol).reply(&ran.output);
+    let stderr = ran.output.stderr.last(STDERR_SHOWN);
+    let verdict = state::verdict(
+        ran.exit,
+        ran.cause.clone(),
+        !text.is_empty(),
+        &stderr,
+        limits,
+    );
+    let mut usage = Usage {
+        output_bytes: (ran.output.stdout.total() + ran.output.stderr.total()) as i64,
+        ..Usage::default()
+    };
+    if let Some(note) = oom_of_a_child(&ran, &verdict) {
+        usage.notes.push(note);
+    }
+    let exit_code = ran.exit.and_then(|exit| exit.code);
+    let _ = ran.control.end().await;
+    faults::point("report.ended");
+    tools.running.leave(job.claim.tick);
+    let removal = tools.backend.remove(&job.claim.names, PROOF).await;
+    faults::point("report.removed");
+    ran.transcript.sync().map_err(TickError::Transcript)?;
+    if verdict.changes == Changes::Discarded {
+        watch.lap(Phase::Report);
+        usage.phase_ms = watch.phases();
+        let Verdict {
+            outcome,
+            apology,
+            again,
+            ..
+        } = verdict;
+        let apology = apology.unwrap_or(Apology::NoAnswer);
+        let removed = removal.is_ok();
+        let bad = EndedBadly {
+            outcome,
+            apology,
+            text,
+            again,
+            exit_code,
+            usage,
+            removed,
+        };
+        return Err(TickError::Ended(Box::new(bad)));
+    }
+    removal.map_err(TickError::NotRemoved)?;
+    let sealed = seal(tools, job, &ran.slots, &ran.layers).await?;
+    faults::point("report.sealed");
+    let (sealed, verdict) = judge_seal(sealed, verdict, &mut usage)?;
+    let mut reply = Reply {
+        text,
+        files: Vec::new(),
+    };
+    if sealed.is_some() {
+        reply.files = files_to_send(tools, job, &mut usage).await?;
+    }
+    watch.lap(Phase::Report);
+    let Verdict {
+        outcome,
+        changes,
+        apology,
+        ..
+    } = verdict;
+    Ok(Reported {
+        outcome,
+        changes,
+        apology,
+        reply,
+        layer: sealed,
+        exit_code,
+        usage,
+        watch,
+    })
+}
+
+/// A child that died for memory is one line, not the tick's outcome.
+fn oom_of_a_child(ran: &Ran, verdict: &Verdict) -> Option<String> {
+    let oom = ran.exit.is_some_and(|exit| exit.oom);
+    let told = matches!(verdict.apology, Some(Apology::OutOfMemory { .. }));
+    (oom && !told).then(|| "a process was killed for want of memory".to_owned())
+}
+
+async fn seal(
+    tools: &Tools,
+    job: &Job,
+    slots: &[crate::snapshot::Slot],
+    layers: &[mayfly_domain::LayerId],
+) -> Result<Result<Sealed, SealError>, TickError> {
+    let limits = &job.profile.limits;
+    let caps = Caps {
+        bytes: limits.state_mib << 20,
+        inodes: limits.state_inodes,
+        file_bytes: limits.file_mib << 20,
+    };
+    let (store, layer, base) = (
+        tools.store.clone(),
+        job.claim.layer.clone(),
+        job.base.id.clone(),
+    );
+    let (slots, layers) = (slots.to_vec(), layers.to_vec());
+    blocking(move || store.seal(&layer, &base, &layers, &slots, &caps)).await
+}
+
+/// A refused seal keeps head and session; the answer is still posted, with the notice.
+fn judge_seal(
+    sealed: Result<Sealed, SealError>,
+    verdict: Verdict,
+    usage: &mut Usage,
+) -> Result<(Option<LayerSize>, Verdict), TickError> {
+    match sealed {
+        Ok(sealed) => {
+            usage.notes.extend(sealed.notes);
+            Ok((sealed.layer, verdict))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "seal refused");
+            let apology = match &error {
+                SealError::Cap { limit } => Apology::StateFull {
+                    limit: limit.clone(),
+                },
+                other => Apology::NotSealed {
+                    reason: other.to_string(),
+                },
+            };
+            let verdict = Verdict {
+                outcome: TickOutcome::Failed,
+                changes: Changes::Discarded,
+                apology: Some(apology),
+                again: verdict.again,
+            };
+            Ok((None, verdict))
+        }
+    }
+}
+
+/// Regular files directly under `send/` in the layer just sealed, copied to the blob store.
+async fn files_to_send(
+    tools: &Tools,
+    job: &Job,
+    usage: &mut Usage,
+) -> Result<Vec<ReplyFile>, TickError> {
+    let (store, layer) = (tools.store.clone(), job.claim.layer.clone());
+    let listed = blocking(move || store.files_in(&layer, "work", SEND)).await??;
+    let mut files = Vec::new();
+    for file in listed {
+        let Ok(name) = String::from_utf8(file.name) else {
+            usage
+                .notes
+                .push("a file whose name is not UTF-8 was not sent".to_owned());
+            continue;
+        };
+        if file.size > FILE_BYTES || files.len() == FILES {
+            usage.notes.push(format!(
+                "{name} was not sent: at most {FILES} files of {} MiB go with a reply",
+                FILE_BYTES >> 20
+            ));
+            continue;
+        }
+        let opened = tools
+            .store
+            .open_file(&job.claim.layer, "work", &format!("{SEND}/{name}"))?;
+        let (blob, size) = tools.blobs.put_file(opened, FILE_BYTES).await?;
+        files.push(ReplyFile { name, blob, size });
+    }
+    faults::point("report.files");
+    Ok(files)
+}

@@ -1,0 +1,306 @@
+//! The worker: takes lanes from the queue, claims their next message and runs its tick.
+
+pub mod host_disk;
+pub mod running;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use mayfly_domain::{AgentId, Apology, SandboxRef};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+use crate::{
+    agent::profile::Profiles,
+    bell::Bell,
+    clock::{self, LEASE, Lease, RENEWAL},
+    db::{DbError, agents::Agent, messages::Message},
+    observe,
+    queue::Queue,
+    sandbox::{BackendError, Image, Names},
+    tick::{self, Job, Tools, state::Cause},
+};
+
+/// Limits on what one worker runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerConfig {
+    /// Ticks at once.
+    pub max_running: usize,
+    /// Interrupted ticks per message before it is parked.
+    pub attempts: u32,
+    /// Seconds that running ticks get to end by themselves when the worker is shut down.
+    pub grace_s: u64,
+}
+
+impl Default for WorkerConfig {
+    fn default() -> Self {
+        WorkerConfig {
+            max_running: 4,
+            attempts: 3,
+            grace_s: 20,
+        }
+    }
+}
+
+/// Who this worker is, in which of its starts.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Lives in the data dir.
+    pub id: String,
+    /// + 1 per start.
+    pub epoch: i64,
+}
+
+/// Why no tick starts; none if all is well.
+#[derive(Debug, Clone, Default)]
+pub struct Trouble(Arc<Mutex<Option<String>>>);
+
+impl Trouble {
+    /// What is wrong, in one sentence.
+    pub fn get(&self) -> Option<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .clone()
+    }
+
+    /// Records what is wrong, or that nothing is.
+    pub fn set(&self, trouble: Option<String>) {
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner()) = trouble;
+    }
+}
+
+/// See the module; cheap to clone.
+#[derive(Clone)]
+pub struct Worker {
+    /// What ticks work with.
+    pub tools: Tools,
+    /// Who may have work.
+    pub queue: Arc<dyn Queue>,
+    /// Profiles as configured.
+    pub profiles: Arc<Profiles>,
+    /// Who this is.
+    pub identity: Identity,
+    /// Limits.
+    pub config: WorkerConfig,
+    /// Rung whenever an outcome is written.
+    pub bell: Bell,
+    /// Why no tick starts.
+    pub trouble: Trouble,
+    /// A message that was interrupted before runs alone, so that the guilty one parks alone.
+    pub suspects: Arc<Semaphore>,
+}
+
+/// When a lane is looked at again.
+type Again = Option<Duration>;
+
+const SOON: Duration = Duration::from_millis(500);
+const WAIT: Duration = Duration::from_secs(2);
+
+impl Worker {
+    /// Takes lanes until the process comes to rest.
+    pub async fn serve(self) -> Result<(), DbError> {
+        let slots = Arc::new(Semaphore::new(self.config.max_running));
+        let stopping = self.tools.supervisor.stopping();
+        loop {
+            let slot = slots.clone().acquire_owned().await.expect("never closed");
+            let Some(lane) = stopping.run_until_cancelled(self.queue.take()).await else {
+                return Ok(());
+            };
+            let (worker, supervisor) = (self.clone(), self.tools.supervisor.clone());
+            supervisor.task("lane", async move {
+                let _slot = slot;
+                let again = worker.run_lane(lane).await.unwrap_or_else(|error| {
+                    tracing::error!(agent = %lane, error = observe::chain(&error), "lane failed");
+                    Some(WAIT)
+                });
+                worker.queue.done(lane, again).await;
+            });
+        }
+    }
+
+    /// Renews the one lease of all this worker's ticks.
+    pub async fn renew(self, lease: Lease) -> Result<(), String> {
+        let stopping = self.tools.supervisor.stopping();
+        loop {
+            let sent = clock::boot_time();
+            match self
+                .tools
+                .db
+                .renew(&self.identity.id, self.identity.epoch, LEASE)
+                .await
+            {
+                Ok(true) => lease.confirm(sent),
+                Ok(false) => return Err("another start of this worker took over".to_owned()),
+                Err(error) => {
+                    tracing::error!(error = observe::chain(&error), "lease not renewed");
+                    self.tools.host_disk.free_ballast();
+                }
+            }
+            // Ticks that are still being ended need the lease until the last of them is over.
+            if stopping.is_cancelled() && self.tools.running.biggest().0.is_none() {
+                return Ok(());
+            }
+            tokio::time::sleep(if stopping.is_cancelled() {
+                SOON
+            } else {
+                RENEWAL
+            })
+            .await;
+        }
+    }
+
+    /// Watches the host's disk: below the floor all ticks are paused and the biggest is ended,
+    /// until there is room again.
+    pub async fn guard_disk(self) -> Result<(), String> {
+        let stopping = self.tools.supervisor.stopping();
+        let mut paused = false;
+        while !stopping.is_cancelled() {
+            let below = self.tools.host_disk.below_floor();
+            let (biggest, controls) = self.tools.running.biggest();
+            for control in controls.into_iter().filter(|_| below != paused) {
+                let done = if below {
+                    control.pause().await
+                } else {
+                    control.resume().await
+                };
+                done.unwrap_or_else(|error| tracing::debug!(%error, "pause or resume"));
+            }
+            if let Some(tick) = biggest.filter(|_| below) {
+                tracing::error!(%tick, "below the floor of free disk space: the biggest tick ends");
+                self.tools.running.ask(tick, Cause::HostDiskFull);
+            }
+            paused = below;
+            let _ = stopping
+                .run_until_cancelled(tokio::time::sleep(SOON / 2))
+                .await;
+        }
+        Ok(())
+    }
+
+    /// Lets running ticks end within the grace period, then hands their messages back.
+    pub async fn drain(&self) {
+        let patience = tokio::time::sleep(Duration::from_secs(self.config.grace_s));
+        tokio::pin!(patience);
+        while self.tools.running.biggest().0.is_some() {
+            tokio::select! {
+                () = &mut patience => break,
+                () = tokio::time::sleep(SOON / 5) => {}
+            }
+        }
+        self.tools.running.ask_all(&Cause::Drained);
+    }
+
+    async fn run_lane(&self, lane: AgentId) -> Result<Again, DbError> {
+        let db = &self.tools.db;
+        let (Some(agent), Some(message)) = (db.agent(lane).await?, db.next_message(lane).await?)
+        else {
+            return Ok(None);
+        };
+        let early = message.claimable_at - clock::unix_ms();
+        if early > 0 {
+            return Ok(Some(Duration::from_millis(early as u64)));
+        }
+        if self.tools.host_disk.below_floor() {
+            return self.wait(&message, "the host's disk is nearly full").await;
+        }
+        let Some(profile) = self.profiles.0.get(&agent.profile).cloned() else {
+            let reason = format!(
+                "the configuration has no profile \"{}\" any more: add it and restart",
+                agent.profile
+            );
+            return self.wait(&message, &reason).await;
+        };
+        let image = match self
+            .tools
+            .backend
+            .resolve(&sandbox_of(&agent, &message))
+            .await
+        {
+            Ok(image) => image,
+            Err(error @ (BackendError::Down { .. } | BackendError::NoImage(_))) => {
+                return self.wait(&message, &error.to_string()).await;
+            }
+            Err(error) => return self.wait(&message, &observe::chain(&error)).await,
+        };
+        self.trouble.set(None);
+        let _alone = match message.attempts {
+            0 => None,
+            _ => match self.suspects.clone().try_acquire_owned() {
+                Ok(alone) => Some(alone),
+                Err(_) => return Ok(Some(SOON)),
+            },
+        };
+        self.run_tick(lane, profile, image).await
+    }
+
+    async fn run_tick(
+        &self,
+        lane: AgentId,
+        profile: crate::agent::profile::Profile,
+        image: Image,
+    ) -> Result<Again, DbError> {
+        let db = &self.tools.db;
+        let installation = self.tools.installation;
+        let slots = crate::snapshot::Slot::defaults();
+        let names =
+            |layer: &mayfly_domain::LayerId| Names::of(installation, layer.as_str(), &slots);
+        let claim = db
+            .claim(lane, &self.identity.id, self.identity.epoch, names)
+            .await?;
+        let Some(claim) = claim else {
+            return Ok(Some(SOON));
+        };
+        let base = db.base(&claim.agent.base).await?;
+        let job = Job {
+            claim,
+            profile,
+            image,
+            base,
+        };
+        let (tools, tick) = (self.tools.clone(), job.claim.tick);
+        tracing::info!(%tick, agent = %lane, "tick");
+        let running = job.clone();
+        let ran = self
+            .tools
+            .supervisor
+            .task("tick", async move { tick::run(&tools, &running).await });
+        if let Err(panic) = ran.await {
+            let error = tick::TickError::Panic(panic.to_string());
+            tick::destroy::fail(&self.tools, &job, error).await;
+        }
+        self.bell.ring();
+        Ok(Some(Duration::ZERO))
+    }
+
+    /// The lane waits; the thread is told once. Not an attempt.
+    async fn wait(&self, message: &Message, reason: &str) -> Result<Again, DbError> {
+        if self.trouble.get().as_deref() != Some(reason) {
+            tracing::warn!(agent = %message.agent, reason, "no tick can start");
+            self.trouble.set(Some(reason.to_owned()));
+        }
+        let notice = Apology::Waiting {
+            reason: reason.to_owned(),
+        }
+        .to_string();
+        self.tools.db.notice_waiting(message, &notice).await?;
+        self.bell.ring();
+        Ok(Some(WAIT))
+    }
+}
+
+fn sandbox_of(agent: &Agent, message: &Message) -> SandboxRef {
+    message
+        .sandbox
+        .clone()
+        .unwrap_or_else(|| SandboxRef::Docker {
+            image: agent.image.clone(),
+            id: None,
+        })
+}

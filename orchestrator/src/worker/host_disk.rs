@@ -1,0 +1,90 @@
+//! The host's free space: a floor below which no tick starts, and a ballast file that is given up
+//! so that the database can still write outcomes.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::sandbox::disk;
+
+/// Limits on the host's disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiskConfig {
+    /// Mebibytes that stay free: below it no tick starts and running ones are ended.
+    pub floor_mib: u64,
+    /// Mebibytes of the ballast file.
+    pub ballast_mib: u64,
+}
+
+impl Default for DiskConfig {
+    fn default() -> Self {
+        DiskConfig {
+            floor_mib: 1024,
+            ballast_mib: 64,
+        }
+    }
+}
+
+/// The file system the data dir lies on.
+#[derive(Debug, Clone)]
+pub struct HostDisk {
+    data_dir: PathBuf,
+    config: DiskConfig,
+}
+
+impl HostDisk {
+    /// Of this data dir.
+    pub fn new(data_dir: PathBuf, config: DiskConfig) -> Self {
+        HostDisk { data_dir, config }
+    }
+
+    /// Whether the floor is reached. A disk that cannot be asked is not full.
+    pub fn below_floor(&self) -> bool {
+        let floor = self.config.floor_mib << 20;
+        disk::free(&self.data_dir).is_ok_and(|(bytes, _)| bytes < floor)
+    }
+
+    /// Writes the ballast file if it is missing and there is room for it above the floor.
+    pub fn make_ballast(&self) -> io::Result<()> {
+        let bytes = self.config.ballast_mib << 20;
+        let (room, _) = disk::free(&self.data_dir)?;
+        if self.path().exists() || room < bytes + (self.config.floor_mib << 20) {
+            return Ok(());
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .mode(0o600)
+            .open(self.path())?;
+        let done = fill(&file, bytes);
+        if done.is_err() {
+            self.free_ballast();
+        }
+        done
+    }
+
+    /// Gives the ballast up.
+    pub fn free_ballast(&self) {
+        if std::fs::remove_file(self.path()).is_ok() {
+            tracing::warn!("the disk is full: ballast given up so that outcomes can be written");
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.data_dir.join("ballast")
+    }
+}
+
+fn fill(mut file: &File, bytes: u64) -> io::Result<()> {
+    let chunk = vec![0u8; 1 << 20];
+    for _ in 0..bytes >> 20 {
+        file.write_all(&chunk)?;
+    }
+    file.sync_all()
+}

@@ -1,0 +1,175 @@
+//! The ticks that run in this process: each can be asked to end, and each is watched on disk.
+
+use std::{
+    collections::HashMap,
+    os::unix::fs::MetadataExt as _,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use mayfly_domain::{Limits, TickId};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    sandbox::{Control, disk},
+    supervise::Supervisor,
+    tick::{Job, state::Cause},
+};
+
+/// Shortest time between two looks at what a tick has written.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// All running ticks; cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Running(Arc<Mutex<HashMap<TickId, Entry>>>);
+
+#[derive(Debug)]
+struct Entry {
+    ask: watch::Sender<Option<Cause>>,
+    control: Control,
+    bytes: Arc<AtomicU64>,
+    _watched: DropGuard,
+}
+
+/// Receives requests to end one tick.
+#[derive(Debug)]
+pub struct Asks(watch::Receiver<Option<Cause>>);
+
+impl Asks {
+    /// The next request; never resolves once the tick has left.
+    pub async fn next(&mut self) -> Cause {
+        loop {
+            if self.0.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            if let Some(cause) = self.0.borrow_and_update().clone() {
+                return cause;
+            }
+        }
+    }
+}
+
+impl Running {
+    /// A program starts: it can be asked to end, and its disk use is watched from now on.
+    pub fn enter(
+        &self,
+        job: &Job,
+        control: Control,
+        init_pid: Option<u32>,
+        uppers: Vec<PathBuf>,
+        supervisor: &Supervisor,
+    ) -> Asks {
+        let (ask, asks) = watch::channel(None);
+        let watched = CancellationToken::new();
+        let bytes = Arc::new(AtomicU64::new(0));
+        let look = Look {
+            uppers,
+            init_pid,
+            limits: job.profile.limits.clone(),
+            bytes: bytes.clone(),
+        };
+        let (asker, until) = (ask.clone(), watched.clone());
+        supervisor.task("disk watch", async move {
+            let _ = until.run_until_cancelled(look.watch(asker)).await;
+        });
+        let entry = Entry {
+            ask,
+            control,
+            bytes,
+            _watched: watched.drop_guard(),
+        };
+        self.entries().insert(job.claim.tick, entry);
+        Asks(asks)
+    }
+
+    /// The program is over.
+    pub fn leave(&self, tick: TickId) {
+        self.entries().remove(&tick);
+    }
+
+    /// Asks one tick to end. False if it does not run here.
+    pub fn ask(&self, tick: TickId, cause: Cause) -> bool {
+        self.entries()
+            .get(&tick)
+            .is_some_and(|entry| entry.ask.send(Some(cause)).is_ok())
+    }
+
+    /// Asks all ticks to end.
+    pub fn ask_all(&self, cause: &Cause) {
+        for entry in self.entries().values() {
+            let _ = entry.ask.send(Some(cause.clone()));
+        }
+    }
+
+    /// The tick that has written most, and the controls of all.
+    pub fn biggest(&self) -> (Option<TickId>, Vec<Control>) {
+        let entries = self.entries();
+        let biggest = entries
+            .iter()
+            .max_by_key(|(_, entry)| entry.bytes.load(Ordering::Relaxed))
+            .map(|(tick, _)| *tick);
+        (
+            biggest,
+            entries
+                .values()
+                .map(|entry| entry.control.clone())
+                .collect(),
+        )
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<TickId, Entry>> {
+        self.0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+struct Look {
+    uppers: Vec<PathBuf>,
+    init_pid: Option<u32>,
+    limits: Limits,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Look {
+    async fn watch(self, ask: watch::Sender<Option<Cause>>) {
+        let look = Arc::new(self);
+        loop {
+            let (now, this) = (Instant::now(), look.clone());
+            let used = tokio::task::spawn_blocking(move || this.used()).await;
+            if let Ok(Some(limit)) = used {
+                let _ = ask.send(Some(Cause::StateFull(limit)));
+            }
+            tokio::time::sleep((5 * now.elapsed()).max(LOOK)).await;
+        }
+    }
+
+    /// Adds up what the tick has written, deleted files that are still open included; the passed
+    /// limit in words.
+    fn used(&self) -> Option<String> {
+        let (mut bytes, mut inodes) = (0, 0);
+        for upper in &self.uppers {
+            if let Ok(used) = disk::usage(upper) {
+                bytes += used.bytes;
+                inodes += used.inodes;
+            }
+        }
+        if let (Some(pid), Some(upper)) = (self.init_pid, self.uppers.first())
+            && let Ok(device) = std::fs::metadata(upper).map(|meta| meta.dev())
+            && let Ok(deleted) = disk::deleted_open(pid, device)
+        {
+            bytes += deleted.bytes;
+            inodes += deleted.files;
+        }
+        self.bytes.store(bytes, Ordering::Relaxed);
+        if bytes > self.limits.state_mib << 20 {
+            return Some(format!("{} MiB", self.limits.state_mib));
+        }
+        (inodes > self.limits.state_inodes).then(|| format!("{} files", self.limits.state_inodes))
+    }
+}

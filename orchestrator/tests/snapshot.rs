@@ -1,0 +1,18 @@
+//! The snapshot store on real overlay mounts. Needs root and a disk that can hold an upper folder.
+
+#[path = "snapshot/chained.rs"]
+mod chained;
+#[path = "snapshot/deep.rs"]
+mod deep;
+#[path = "snapshot/diff.rs"]
+mod diff;
+#[path = "snapshot/merge.rs"]
+mod merge;
+#[path = "snapshot/odd.rs"]
+mod odd;
+#[path = "snapshot/picture.rs"]
+mod picture;
+#[path = "snapshot/store.rs"]
+mod store;
+#[path = "snapshot/world.rs"]
+mod world;

@@ -1,0 +1,231 @@
+//! Many ticks in a row, each a random change, against a plain copy of the tree.
+
+use std::{
+    fs,
+    os::unix::{ffi::OsStringExt, fs as unix},
+    path::{Path, PathBuf},
+};
+
+use mayfly_domain::LayerId;
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, Uid, XattrFlags};
+
+use crate::{
+    diff::expected,
+    picture::{Picture, assert_same, take, timeless},
+    world::World,
+};
+
+const TICKS: u32 = 25;
+const STEPS: u32 = 14;
+
+/// One change, done alike in both trees; paths are relative.
+#[derive(Debug)]
+enum Step {
+    MakeDir(PathBuf),
+    Write(PathBuf, Vec<u8>),
+    Append(PathBuf, Vec<u8>),
+    Remove(PathBuf),
+    RemoveTree(PathBuf),
+    Move(PathBuf, PathBuf),
+    Symlink(Vec<u8>, PathBuf),
+    Link(PathBuf, PathBuf),
+    Mode(PathBuf, u32),
+    Owner(PathBuf, u32),
+    Xattr(PathBuf, Vec<u8>),
+}
+
+#[test]
+fn random_ticks_and_merges_always_equal_a_plain_copy() {
+    for seed in 0..6 {
+        run(seed);
+    }
+}
+
+fn run(seed: u64) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut world = World::empty();
+    let reference = world.path("ref");
+    fs::create_dir(&reference).unwrap();
+    let mut before = Picture::new();
+    for tick in 0..TICKS {
+        let context = format!("seed {seed}, tick {tick}");
+        let chain = world.layers.clone();
+        let mut left = Picture::new();
+        world.tick(|work| {
+            for _ in 0..STEPS {
+                if let Some(step) = choose(&mut random, &reference) {
+                    apply(&reference, &step);
+                    apply(work, &step);
+                }
+            }
+            left = take(work);
+        });
+        for layer in &world.layers {
+            assert_clean(&world.layer(layer), true);
+        }
+        let after = world.view(take);
+        assert_same(&context, &left, &after);
+        assert_same(&context, &timeless(&take(&reference)), &timeless(&after));
+        if tick > 0 {
+            let changes = world
+                .store
+                .diff_stat(&world.base, &chain, &world.layers, &world.slots);
+            let changes = changes.unwrap();
+            let changes: Vec<_> = changes.into_iter().map(|c| (c.path, c.kind)).collect();
+            assert_eq!(changes, expected("/work", &before, &after), "{context}");
+        }
+        if random.random_bool(0.25) {
+            merge_some(&mut random, &mut world);
+            assert_same(&context, &after, &world.view(take));
+        }
+        before = after;
+    }
+}
+
+fn merge_some(random: &mut StdRng, world: &mut World) {
+    if world.layers.is_empty() {
+        return;
+    }
+    let count = random.random_range(1..=world.layers.len());
+    let into = LayerId::new();
+    let rest = world.layers.split_off(count);
+    world
+        .store
+        .merge(&world.base, &world.layers, &into, &world.slots)
+        .unwrap();
+    for layer in std::mem::replace(&mut world.layers, vec![into]) {
+        world.store.remove_layer(&layer).unwrap();
+    }
+    world.layers.extend(rest);
+}
+
+/// No mark of overlayfs or ours but the opaque one is left.
+fn assert_clean(path: &Path, root: bool) {
+    for (name, value) in crate::picture::xattrs(path) {
+        let opaque = !root && name == "trusted.overlay.opaque" && value == b"y";
+        let ours = name.starts_with("user.") || opaque;
+        assert!(ours, "{}: {name}", path.display());
+    }
+    if fs::symlink_metadata(path).unwrap().is_dir() {
+        for item in fs::read_dir(path).unwrap() {
+            assert_clean(&item.unwrap().path(), false);
+        }
+    }
+}
+
+fn choose(random: &mut StdRng, root: &Path) -> Option<Step> {
+    let (mut dirs, mut files) = (vec![], vec![]);
+    list(root, Path::new(""), &mut dirs, &mut files);
+    let mut parents = dirs.clone();
+    parents.push(PathBuf::new());
+    let new = parents.choose(random)?.join(name(random));
+    let single: Vec<_> = files.iter().filter(|file| links(root, file) == 1).collect();
+    let content = format!("{}\n", random.random::<u64>()).into_bytes();
+    let free = |path: PathBuf| {
+        let taken = fs::symlink_metadata(root.join(&path)).is_ok();
+        (!taken).then_some(path)
+    };
+    Some(match random.random_range(0..20) {
+        0..3 => Step::MakeDir(free(new)?),
+        3..7 => Step::Write(dirs.iter().all(|dir| *dir != new).then_some(new)?, content),
+        7 => Step::Append((*regular(root, &single).choose(random)?).clone(), content),
+        8 => Step::Remove(files.choose(random)?.clone()),
+        9 => Step::RemoveTree(dirs.choose(random)?.clone()),
+        10..15 => {
+            let from = dirs.choose(random)?.clone();
+            let to = free(new)?;
+            Step::Move((!to.starts_with(&from)).then_some(from)?, to)
+        }
+        15 => Step::Move((*single.choose(random)?).clone(), free(new)?),
+        16 => Step::Symlink(content, free(new)?),
+        17 => Step::Link(
+            (*regular(root, &single).choose(random)?).clone(),
+            free(new)?,
+        ),
+        18 => match random.random_bool(0.5) {
+            true => Step::Mode(dirs.choose(random)?.clone(), random.random_range(0..0o1000)),
+            false => Step::Owner((*single.choose(random)?).clone(), random.random_range(0..9)),
+        },
+        _ => Step::Xattr(dirs.choose(random)?.clone(), content),
+    })
+}
+
+fn name(random: &mut StdRng) -> PathBuf {
+    let mut name = b"n".to_vec();
+    name.push(random.random_range(b'0'..=b'9'));
+    if random.random_bool(0.2) {
+        name.push(random.random_range(0x80..=0xff));
+    }
+    std::ffi::OsString::from_vec(name).into()
+}
+
+fn regular<'a>(root: &Path, files: &[&'a PathBuf]) -> Vec<&'a PathBuf> {
+    let is_file = |path: &&&PathBuf| {
+        let meta = fs::symlink_metadata(root.join(path)).unwrap();
+        meta.is_file()
+    };
+    files.iter().filter(is_file).copied().collect()
+}
+
+fn links(root: &Path, file: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::symlink_metadata(root.join(file)).unwrap().nlink()
+}
+
+fn list(root: &Path, dir: &Path, dirs: &mut Vec<PathBuf>, files: &mut Vec<PathBuf>) {
+    let mut items: Vec<_> = fs::read_dir(root.join(dir))
+        .unwrap()
+        .map(|item| item.unwrap())
+        .collect();
+    items.sort_by_key(|item| item.file_name());
+    for item in items {
+        let path = dir.join(item.file_name());
+        if item.file_type().unwrap().is_dir() {
+            list(root, &path, dirs, files);
+            dirs.push(path);
+        } else {
+            files.push(path);
+        }
+    }
+}
+
+fn apply(root: &Path, step: &Step) {
+    match step {
+        Step::MakeDir(path) => fs::create_dir(root.join(path)).unwrap(),
+        Step::Write(path, content) => {
+            let path = root.join(path);
+            let _ = fs::remove_file(&path);
+            fs::write(path, content).unwrap();
+        }
+        Step::Append(path, content) => {
+            use std::io::Write;
+            let mut file = fs::OpenOptions::new()
+                .append(true)
+                .open(root.join(path))
+                .unwrap();
+            file.write_all(content).unwrap();
+        }
+        Step::Remove(path) => fs::remove_file(root.join(path)).unwrap(),
+        Step::RemoveTree(path) => fs::remove_dir_all(root.join(path)).unwrap(),
+        Step::Move(from, to) => fs::rename(root.join(from), root.join(to)).unwrap(),
+        Step::Symlink(target, path) => {
+            let target = std::ffi::OsString::from_vec(target.clone());
+            unix::symlink(target, root.join(path)).unwrap();
+        }
+        Step::Link(from, to) => fs::hard_link(root.join(from), root.join(to)).unwrap(),
+        Step::Mode(path, mode) => {
+            let mode = Mode::from_raw_mode(*mode);
+            rustix::fs::chmod(root.join(path), mode).unwrap();
+        }
+        Step::Owner(path, id) => {
+            let owner = (Some(Uid::from_raw(*id)), Some(Gid::from_raw(*id)));
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            rustix::fs::chownat(CWD, root.join(path), owner.0, owner.1, flags).unwrap();
+        }
+        Step::Xattr(path, value) => {
+            let path = root.join(path);
+            rustix::fs::setxattr(path, "user.mark", value, XattrFlags::empty()).unwrap();
+        }
+    }
+}
