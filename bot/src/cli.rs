@@ -54,6 +54,9 @@ enum Verb {
     /// Look at this host and say what must be mended
     #[command(after_help = "Exits with 1 if a check failed; warnings do not count.")]
     Doctor,
+    /// Take over a data dir that was copied or moved here for good
+    #[command(after_help = "Never run both copies: they would own the same agents.")]
+    Adopt,
     /// Make agents, talk with them, look at them
     #[command(subcommand)]
     Agent(AgentVerb),
@@ -242,6 +245,7 @@ async fn dispatch(context: Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Serve { simulate } => commands::serve::run(context, simulate).await,
         Verb::Check => Ok(commands::check::run(&context)),
         Verb::Doctor => commands::doctor::run(&context).await,
+        Verb::Adopt => commands::adopt::run(&context).await,
         Verb::Agent(verb) => commands::agent::run(&context, verb).await,
         Verb::Tick(TickVerb::Show { tick }) => commands::tick::show(&context, &tick).await,
         Verb::Parked(verb) => commands::parked::run(&context, verb).await,

@@ -1,5 +1,6 @@
 //! What each verb does: asks through the client, shows a view.
 
+pub(crate) mod adopt;
 pub(crate) mod agent;
 pub(crate) mod check;
 pub(crate) mod doctor;

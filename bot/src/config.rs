@@ -10,7 +10,10 @@ mod show;
 
 use std::{fmt, path::PathBuf};
 
-use mayfly_orchestrator::agent::profile::Profiles;
+use mayfly_orchestrator::{
+    agent::profile::Profiles,
+    worker::{WorkerConfig, host_disk::DiskConfig},
+};
 use serde::{Deserialize, Serialize};
 
 pub use layers::Origin;
@@ -23,8 +26,8 @@ pub struct Config {
     /// Where everything lies.
     pub data_dir: PathBuf,
     pub http: HttpSection,
-    pub worker: WorkerSection,
-    pub disk: DiskSection,
+    pub worker: WorkerConfig,
+    pub disk: DiskConfig,
     pub docker: DockerSection,
     pub log: LogSection,
     pub profiles: Profiles,
@@ -35,12 +38,26 @@ impl Default for Config {
         Config {
             data_dir: PathBuf::from("/var/lib/mayfly"),
             http: HttpSection::default(),
-            worker: WorkerSection::default(),
-            disk: DiskSection::default(),
+            worker: WorkerConfig::default(),
+            disk: DiskConfig::default(),
             docker: DockerSection::default(),
             log: LogSection::default(),
             profiles: Profiles::default(),
         }
+    }
+}
+
+impl Config {
+    /// The profiles, with the engine's configured runtime where a profile names none.
+    pub fn profiles_with_runtime(&self) -> Profiles {
+        let mut profiles = self.profiles.clone();
+        for profile in profiles.0.values_mut() {
+            profile.runtime = profile
+                .runtime
+                .take()
+                .or_else(|| self.docker.runtime.clone());
+        }
+        profiles
     }
 }
 
@@ -56,44 +73,6 @@ impl Default for HttpSection {
     fn default() -> Self {
         HttpSection {
             listen: "127.0.0.1:8080".to_owned(),
-        }
-    }
-}
-
-/// How much runs at once.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct WorkerSection {
-    /// Most ticks at the same time.
-    pub max_running: u32,
-    /// Interrupted ticks of one message before it is parked.
-    pub attempts: u32,
-}
-
-impl Default for WorkerSection {
-    fn default() -> Self {
-        WorkerSection {
-            max_running: 4,
-            attempts: 3,
-        }
-    }
-}
-
-/// What stays free on the data dir's file system.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DiskSection {
-    /// Below this no tick starts and the biggest are ended, in mebibytes.
-    pub floor_mib: u64,
-    /// Size of the file that is freed so that outcomes can still be written, in mebibytes.
-    pub ballast_mib: u64,
-}
-
-impl Default for DiskSection {
-    fn default() -> Self {
-        DiskSection {
-            floor_mib: 1024,
-            ballast_mib: 64,
         }
     }
 }
@@ -199,13 +178,18 @@ pub struct Loaded {
 pub struct Faults {
     /// One sentence each.
     pub faults: Vec<String>,
+    /// What else was passed over.
+    pub warnings: Vec<String>,
     /// True if nothing is wrong but the data dir's path.
     pub only_data_dir: bool,
 }
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.faults.join("\n"))
+        let warnings = self.warnings.iter();
+        let warnings = warnings.map(|warning| format!("warning: {warning}"));
+        let all: Vec<String> = self.faults.iter().cloned().chain(warnings).collect();
+        f.write_str(&all.join("\n"))
     }
 }
 
@@ -222,6 +206,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Faults> {
         let only_data_dir = only_data_dir && other_faults == 0 && faults.len() == paths.len();
         return Err(Faults {
             faults,
+            warnings: merged.warnings,
             only_data_dir,
         });
     }

@@ -1,28 +1,50 @@
 //! Construction: the only place that sees everything.
 
+use std::sync::Arc;
+
+use mayfly_adapters::Local;
+use mayfly_domain::Platform;
+use mayfly_orchestrator::{
+    clock::Lease,
+    command::Commands,
+    db::DbError,
+    outbox::Platforms,
+    sandbox::{
+        Backend,
+        docker::{Docker, DockerOptions},
+        fake::Fake,
+        init,
+    },
+    service::{self, Parts, Service},
+    snapshot::StoreError,
+    supervise::Supervisor,
+};
+
 use crate::{config::Config, data_dir::DataDir, exit::Exit};
-use mayfly_orchestrator::{command::Commands, supervise::Supervisor};
 
 /// Why the service did not start; each is one sentence with the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The data dir's content: copied from elsewhere, or from a newer version.
-    #[error("{0}")]
-    DataDir(String),
-    /// The engine or the disk.
-    #[error("{0}")]
-    Unavailable(String),
-    /// Ours to mend.
-    #[error("{0}")]
-    Internal(String),
+    #[error(transparent)]
+    Service(#[from] service::StartError),
+    #[error("data dir {path}: the sandboxes' init could not be written: {source}")]
+    Init {
+        path: String,
+        source: std::io::Error,
+    },
 }
 
 impl StartError {
     pub fn exit(&self) -> Exit {
+        use service::StartError as Cause;
         match self {
-            StartError::DataDir(_) => Exit::DataDir,
-            StartError::Unavailable(_) => Exit::Unavailable,
-            StartError::Internal(_) => Exit::Internal,
+            StartError::Init { .. } => Exit::DataDir,
+            StartError::Service(cause) => match cause {
+                Cause::Db(DbError::Sql(_) | DbError::Row { .. }) => Exit::Internal,
+                Cause::Reconcile(_) => Exit::Internal,
+                Cause::Store(StoreError::Io { .. }) => Exit::DataDir,
+                _ => Exit::DataDir,
+            },
         }
     }
 }
@@ -31,6 +53,7 @@ impl StartError {
 pub struct Running {
     pub commands: Commands,
     pub supervisor: Supervisor,
+    service: Service,
     /// Held until everything else has ended.
     _data_dir: DataDir,
 }
@@ -39,19 +62,50 @@ pub struct Running {
 ///
 /// `simulate` takes the fake engine in place of Docker.
 pub async fn start(
-    _config: &Config,
-    _data_dir: DataDir,
-    _simulate: bool,
+    config: &Config,
+    data_dir: DataDir,
+    simulate: bool,
 ) -> Result<Running, StartError> {
-    // WIRE HERE: database, backend, worker, reconcilers; see the crate `mayfly_orchestrator`.
-    Err(StartError::Internal(
-        "the service is not wired yet".to_owned(),
-    ))
+    let supervisor = Supervisor::default();
+    let lease = Lease::default();
+    let path = data_dir.path().to_owned();
+    let init = init::install(&path).map_err(|source| StartError::Init {
+        path: path.display().to_string(),
+        source,
+    })?;
+    let backend: Arc<dyn Backend> = if simulate {
+        Arc::new(Fake::new(supervisor.clone(), lease.clone()))
+    } else {
+        Arc::new(Docker::new(DockerOptions {
+            host: Some(config.docker.host.clone()),
+            supervisor: supervisor.clone(),
+            lease: lease.clone(),
+        }))
+    };
+    let local: Arc<dyn Platform> = Arc::new(Local);
+    let service = Service::start(Parts {
+        data_dir: path,
+        worker: config.worker,
+        disk: config.disk,
+        profiles: config.profiles_with_runtime(),
+        backend,
+        init,
+        lease,
+        supervisor: supervisor.clone(),
+        platforms: Platforms::from([(local.name(), local)]),
+    })
+    .await?;
+    Ok(Running {
+        commands: service.commands.clone(),
+        supervisor,
+        service,
+        _data_dir: data_dir,
+    })
 }
 
 impl Running {
     /// Claims nothing new and waits until no tick runs; what waits stays for the next start.
     pub async fn drain(&self) {
-        // WIRE HERE: ask the worker to come to rest and wait for it.
+        self.service.drain().await;
     }
 }

@@ -8,6 +8,7 @@ use std::{
 
 use mayfly_domain::InstallationId;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::profile::Profiles,
@@ -21,8 +22,7 @@ use crate::{
         installation::{Binding, Installation},
     },
     outbox::{self, Platforms},
-    queue::{self, Queue},
-    reconcile,
+    queue, reconcile,
     sandbox::{Backend, BackendError},
     snapshot::{Store, StoreError},
     supervise::Supervisor,
@@ -141,6 +141,8 @@ impl Service {
             config: parts.worker,
             bell: Bell::default(),
             trouble: Trouble::default(),
+            slots: Arc::new(Semaphore::new(parts.worker.max_running as usize)),
+            resting: CancellationToken::new(),
             suspects: Arc::new(Semaphore::new(1)),
         };
         reconcile::at_start(&worker)
@@ -159,22 +161,10 @@ impl Service {
         Ok(Service { commands, worker })
     }
 
-    /// Takes no new message from the queue, lets running ticks end within the grace period, hands
-    /// the rest back, and closes the database.
-    pub async fn drain(self) {
-        let supervisor = self.worker.tools.supervisor.clone();
-        supervisor.stopping().cancel();
+    /// Takes no new message from the queue, lets running ticks end within the grace period and
+    /// hands the rest back. Returns when no tick runs.
+    pub async fn drain(&self) {
         self.worker.drain().await;
-        let teardown = crate::tick::report::PROOF + crate::tick::state::KILL_AFTER;
-        if !supervisor.stop(teardown).await {
-            tracing::error!("tasks were still running at the end; the next start cleans up");
-        }
-        self.worker.tools.db.close().await;
-    }
-
-    /// The queue, for tests and faces that wake lanes.
-    pub fn queue(&self) -> &Arc<dyn Queue> {
-        &self.worker.queue
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
 use mayfly_domain::{AgentId, Apology, SandboxRef};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::profile::Profiles,
@@ -28,7 +29,7 @@ use crate::{
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerConfig {
     /// Ticks at once.
-    pub max_running: usize,
+    pub max_running: u32,
     /// Interrupted ticks per message before it is parked.
     pub attempts: u32,
     /// Seconds that running ticks get to end by themselves when the worker is shut down.
@@ -93,6 +94,10 @@ pub struct Worker {
     pub bell: Bell,
     /// Why no tick starts.
     pub trouble: Trouble,
+    /// One permit per tick that may run; all of them free means rest.
+    pub slots: Arc<Semaphore>,
+    /// Cancelled when no new tick may start.
+    pub resting: CancellationToken,
     /// A message that was interrupted before runs alone, so that the guilty one parks alone.
     pub suspects: Arc<Semaphore>,
 }
@@ -106,11 +111,17 @@ const WAIT: Duration = Duration::from_secs(2);
 impl Worker {
     /// Takes lanes until the process comes to rest.
     pub async fn serve(self) -> Result<(), DbError> {
-        let slots = Arc::new(Semaphore::new(self.config.max_running));
         let stopping = self.tools.supervisor.stopping();
         loop {
-            let slot = slots.clone().acquire_owned().await.expect("never closed");
-            let Some(lane) = stopping.run_until_cancelled(self.queue.take()).await else {
+            let slot = self
+                .slots
+                .clone()
+                .acquire_owned()
+                .await
+                .expect("never closed");
+            let Some(lane) = self.resting.run_until_cancelled(self.queue.take()).await else {
+                drop(slot);
+                stopping.cancelled().await;
                 return Ok(());
             };
             let (worker, supervisor) = (self.clone(), self.tools.supervisor.clone());
@@ -144,15 +155,18 @@ impl Worker {
                 }
             }
             // Ticks that are still being ended need the lease until the last of them is over.
-            if stopping.is_cancelled() && self.tools.running.biggest().0.is_none() {
+            if stopping.is_cancelled() && self.is_at_rest() {
                 return Ok(());
             }
-            tokio::time::sleep(if stopping.is_cancelled() {
+            let next = if stopping.is_cancelled() {
                 SOON
             } else {
                 RENEWAL
-            })
-            .await;
+            };
+            tokio::select! {
+                () = tokio::time::sleep(next) => {}
+                () = stopping.cancelled(), if !stopping.is_cancelled() => {}
+            }
         }
     }
 
@@ -184,17 +198,29 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets running ticks end within the grace period, then hands their messages back.
+    /// Starts no new tick, lets running ones end within the grace period, then hands their
+    /// messages back. Returns when none runs.
     pub async fn drain(&self) {
-        let patience = tokio::time::sleep(Duration::from_secs(self.config.grace_s));
-        tokio::pin!(patience);
-        while self.tools.running.biggest().0.is_some() {
+        self.resting.cancel();
+        let rest = self.slots.acquire_many(self.config.max_running);
+        tokio::pin!(rest);
+        let grace = Duration::from_secs(self.config.grace_s);
+        if tokio::time::timeout(grace, &mut rest).await.is_ok() {
+            return;
+        }
+        tracing::info!("the grace period is over: running ticks are handed back");
+        let mut again = tokio::time::interval(SOON);
+        loop {
             tokio::select! {
-                () = &mut patience => break,
-                () = tokio::time::sleep(SOON / 5) => {}
+                _ = &mut rest => return,
+                // A tick that was still starting can be asked only now.
+                _ = again.tick() => self.tools.running.ask_all(&Cause::Drained),
             }
         }
-        self.tools.running.ask_all(&Cause::Drained);
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.slots.available_permits() == self.config.max_running as usize
     }
 
     async fn run_lane(&self, lane: AgentId) -> Result<Again, DbError> {

@@ -24,11 +24,7 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
         listen == "off" || listen.parse::<std::net::SocketAddr>().is_ok(),
         || format!("\"{listen}\" is not ADDRESS:PORT, for example 127.0.0.1:8080, or off"),
     );
-    rules.at_least(
-        "worker.max_running",
-        u64::from(config.worker.max_running),
-        1,
-    );
+    rules.at_least("worker.max_running", config.worker.max_running as u64, 1);
     rules.at_least("worker.attempts", u64::from(config.worker.attempts), 1);
     let host = &config.docker.host;
     let schemes = ["unix://", "tcp://", "http://"];

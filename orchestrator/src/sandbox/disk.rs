@@ -22,12 +22,12 @@ pub struct DiskUse {
     pub inodes: u64,
 }
 
-/// Adds up a folder, itself not counted. An error that is no fault of the host's, such as a tree
-/// deeper than a path can be, is the agent's doing and should count as over any cap.
+/// Adds up a folder, itself not counted. A tree deeper than a path can be is over every cap: no
+/// ordinary program makes one, and nothing of ours could read it.
 pub fn usage(upper: &Path) -> io::Result<DiskUse> {
     let mut total = DiskUse::default();
     let mut linked = HashSet::new();
-    walk::walk(walk::root(upper)?, |entry| {
+    let walked = walk::walk(walk::root(upper)?, |entry| {
         let stat = entry.stat;
         let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         if !folder && stat.st_nlink > 1 && !linked.insert((stat.st_dev, stat.st_ino)) {
@@ -36,8 +36,14 @@ pub fn usage(upper: &Path) -> io::Result<DiskUse> {
         total.bytes = total.bytes.saturating_add(stat.st_blocks as u64 * 512);
         total.inodes += 1;
         Ok(())
-    })?;
-    Ok(total)
+    });
+    match walked {
+        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => Ok(DiskUse {
+            bytes: u64::MAX,
+            inodes: u64::MAX,
+        }),
+        walked => walked.map(|()| total),
+    }
 }
 
 /// Bytes and inodes that are free on the file system of `path`.
@@ -69,6 +75,26 @@ mod tests {
         symlink("/", root.join("a/loop")).unwrap();
         assert_eq!(usage(root).unwrap().inodes, 5);
         assert!(usage(&root.join("out")).is_err());
+    }
+
+    #[test]
+    fn a_tree_deeper_than_a_path_is_over_every_cap() {
+        use rustix::fs::{Mode, OFlags, mkdirat, openat};
+
+        let dir = tempfile::tempdir().unwrap();
+        let name = "x".repeat(250);
+        let mut at = walk::root(dir.path()).unwrap();
+        for _ in 0..20 {
+            mkdirat(&at, &*name, Mode::RWXU).unwrap();
+            at = openat(
+                &at,
+                &*name,
+                OFlags::RDONLY | OFlags::DIRECTORY,
+                Mode::empty(),
+            )
+            .unwrap();
+        }
+        assert_eq!(usage(dir.path()).unwrap().bytes, u64::MAX);
     }
 
     #[test]
