@@ -3,6 +3,8 @@
 
 #[path = "backend/both.rs"]
 mod both;
+#[path = "backend/daemon.rs"]
+mod daemon;
 #[path = "backend/on_docker.rs"]
 mod on_docker;
 #[path = "backend/on_fake.rs"]

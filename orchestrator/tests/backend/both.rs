@@ -16,7 +16,7 @@ fn ended(code: i32) -> Exit {
     }
 }
 
-pub async fn a_program_speaks_on_both_streams_and_its_code_is_told(stage: Stage) {
+pub(crate) async fn a_program_speaks_on_both_streams_and_its_code_is_told(stage: Stage) {
     let attempt = stage.attempt();
     let ran = stage
         .tick(&attempt, "echo out; echo boom >&2; exit 3")
@@ -26,7 +26,7 @@ pub async fn a_program_speaks_on_both_streams_and_its_code_is_told(stage: Stage)
     stage.nothing_left().await;
 }
 
-pub async fn at_01_no_short_output_is_lost(stage: Stage) {
+pub(crate) async fn at_01_no_short_output_is_lost(stage: Stage) {
     let attempt = stage.attempt();
     let mut live = stage.spawn(&attempt).await;
     let times = if std::env::var_os("MAYFLY_LONG_TESTS").is_some() {
@@ -42,7 +42,7 @@ pub async fn at_01_no_short_output_is_lost(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn at_02_a_child_left_behind_does_not_hold_the_stream(stage: Stage) {
+pub(crate) async fn at_02_a_child_left_behind_does_not_hold_the_stream(stage: Stage) {
     let attempt = stage.attempt();
     let mut live = stage.spawn(&attempt).await;
     let short = Duration::from_secs(10);
@@ -53,7 +53,7 @@ pub async fn at_02_a_child_left_behind_does_not_hold_the_stream(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn at_03_a_line_of_3_mb_goes_in_and_comes_out(stage: Stage) {
+pub(crate) async fn at_03_a_line_of_3_mb_goes_in_and_comes_out(stage: Stage) {
     let attempt = stage.attempt();
     let mut live = stage.spawn(&attempt).await;
     let mut line = vec![b'x'; 3_000_000];
@@ -70,7 +70,7 @@ pub async fn at_03_a_line_of_3_mb_goes_in_and_comes_out(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn a_script_may_come_on_standard_input(stage: Stage) {
+pub(crate) async fn a_script_may_come_on_standard_input(stage: Stage) {
     let attempt = stage.attempt();
     let mut live = stage.spawn(&attempt).await;
     let id = live.control.start(program(&["sh"])).await.unwrap();
@@ -81,7 +81,7 @@ pub async fn a_script_may_come_on_standard_input(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn a_missing_program_is_refused_by_name(stage: Stage) {
+pub(crate) async fn a_missing_program_is_refused_by_name(stage: Stage) {
     let attempt = stage.attempt();
     let mut live = stage.spawn(&attempt).await;
     let refused = live.control.start(program(&["no-such-program"])).await;
@@ -92,7 +92,7 @@ pub async fn a_missing_program_is_refused_by_name(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn signals_end_a_program_and_are_told(stage: Stage) {
+pub(crate) async fn signals_end_a_program_and_are_told(stage: Stage) {
     let attempt = stage.attempt();
     let mut live = stage.spawn(&attempt).await;
     for (signal, number) in [(Signal::Terminate, 15), (Signal::Kill, 9)] {
@@ -109,7 +109,7 @@ pub async fn signals_end_a_program_and_are_told(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn a_paused_program_goes_on_after_resume(stage: Stage) {
+pub(crate) async fn a_paused_program_goes_on_after_resume(stage: Stage) {
     let attempt = stage.attempt();
     let mut live = stage.spawn(&attempt).await;
     let id = live
@@ -127,7 +127,7 @@ pub async fn a_paused_program_goes_on_after_resume(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn files_go_in_and_out_by_frames(stage: Stage) {
+pub(crate) async fn files_go_in_and_out_by_frames(stage: Stage) {
     let attempt = stage.attempt();
     let mut live = stage.spawn(&attempt).await;
     let content = vec![b'y'; 200_000];
@@ -147,7 +147,7 @@ pub async fn files_go_in_and_out_by_frames(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn what_changed_is_in_the_upper_and_the_next_sandbox_sees_it(stage: Stage) {
+pub(crate) async fn what_changed_is_in_the_upper_and_the_next_sandbox_sees_it(stage: Stage) {
     let first = stage.attempt();
     fs::write(first.lower.join("old"), "old\n").unwrap();
     let script =
@@ -182,7 +182,7 @@ pub async fn what_changed_is_in_the_upper_and_the_next_sandbox_sees_it(stage: St
     stage.nothing_left().await;
 }
 
-pub async fn the_root_is_read_only(stage: Stage) {
+pub(crate) async fn the_root_is_read_only(stage: Stage) {
     let attempt = stage.attempt();
     let ran = stage
         .tick(&attempt, "echo x > /etc/x; echo y > /tmp/y; cat /tmp/y")
@@ -192,7 +192,7 @@ pub async fn the_root_is_read_only(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn output_over_the_cap_is_cut_and_the_count_told(stage: Stage) {
+pub(crate) async fn output_over_the_cap_is_cut_and_the_count_told(stage: Stage) {
     use mayfly_init::protocol::Stream;
     use mayfly_orchestrator::sandbox::control::Event;
 
@@ -216,7 +216,7 @@ pub async fn output_over_the_cap_is_cut_and_the_count_told(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn a_sandbox_whose_worker_lets_go_is_over(stage: Stage) {
+pub(crate) async fn a_sandbox_whose_worker_lets_go_is_over(stage: Stage) {
     let attempt = stage.attempt();
     let live = stage.spawn(&attempt).await;
     let id = live
@@ -233,7 +233,7 @@ pub async fn a_sandbox_whose_worker_lets_go_is_over(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn removal_is_repeatable_and_nothing_is_no_error(stage: Stage) {
+pub(crate) async fn removal_is_repeatable_and_nothing_is_no_error(stage: Stage) {
     let never = stage.attempt();
     stage.remove(&never).await;
     let attempt = stage.attempt();
@@ -245,7 +245,7 @@ pub async fn removal_is_repeatable_and_nothing_is_no_error(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn cl_02_a_running_sandbox_is_found_and_removed(stage: Stage) {
+pub(crate) async fn cl_02_a_running_sandbox_is_found_and_removed(stage: Stage) {
     let attempt = stage.attempt();
     let live = stage.spawn(&attempt).await;
     live.control
@@ -260,7 +260,7 @@ pub async fn cl_02_a_running_sandbox_is_found_and_removed(stage: Stage) {
     stage.nothing_left().await;
 }
 
-pub async fn a_base_belongs_to_the_agent(stage: Stage) {
+pub(crate) async fn a_base_belongs_to_the_agent(stage: Stage) {
     use std::os::unix::fs::MetadataExt;
 
     let slots = [
@@ -285,10 +285,11 @@ pub async fn a_base_belongs_to_the_agent(stage: Stage) {
             .unwrap()
             .contains(":1000:")
     );
+    stage.untag().await;
     stage.nothing_left().await;
 }
 
-pub async fn an_image_that_is_missing_or_another_is_named(stage: Stage) {
+pub(crate) async fn an_image_that_is_missing_or_another_is_named(stage: Stage) {
     let missing: SandboxRef = "docker:mayfly/missing".parse().unwrap();
     match stage.backend.resolve(&missing).await {
         Err(BackendError::NoImage(name)) => assert_eq!(name, "mayfly/missing"),

@@ -17,6 +17,7 @@ use mayfly_orchestrator::{
     supervise::Supervisor,
 };
 
+use crate::daemon::Daemon;
 use crate::stage::{Stage, chain, program, sh, until_exit};
 
 async fn client() -> Client {
@@ -261,15 +262,138 @@ async fn deleted_open_files_are_seen_from_outside() {
     stage.nothing_left().await;
 }
 
+fn reached(host: &str) -> Docker {
+    Docker::new(DockerOptions {
+        host: Some(host.to_owned()),
+        supervisor: Supervisor::default(),
+        lease: Lease::default(),
+    })
+}
+
+fn some_names() -> Names {
+    Names {
+        container: "mayfly-0-c".into(),
+        volumes: vec!["mayfly-0-v".into()],
+        sockets: PathBuf::from("/run/mayfly/none"),
+    }
+}
+
+#[tokio::test]
+async fn cl_03_refused_removals_are_tried_until_all_is_gone() {
+    let answers = [
+        (409, "removal of container c is already in progress"),
+        (409, "removal of container c is already in progress"),
+        (500, "device or resource busy"),
+        (404, "no such container"),
+        (409, "volume is in use"),
+        (204, ""),
+    ];
+    let daemon = Daemon::new(("1.12", "1.41"), &answers);
+    let patience = Duration::from_secs(30);
+    reached(&daemon.address)
+        .remove(&some_names(), patience)
+        .await
+        .unwrap();
+    let heard = daemon.heard();
+    assert_eq!(heard.len(), answers.len(), "{heard:?}");
+    for (line, path) in heard
+        .iter()
+        .zip(["containers"; 4].iter().chain(&["volumes"; 2]))
+    {
+        assert!(
+            line.starts_with(&format!("DELETE /v1.41/{path}/")),
+            "{line}"
+        );
+    }
+    assert!(
+        heard[0].contains("force=true") && heard[0].contains("v=true"),
+        "{}",
+        heard[0]
+    );
+}
+
+#[tokio::test]
+async fn cl_03_without_the_proof_there_is_no_ok() {
+    let answers = [
+        (204, ""),
+        (409, "volume is in use"),
+        (409, "volume is in use"),
+    ];
+    let daemon = Daemon::new(("1.12", "1.41"), &answers);
+    let patience = Duration::from_millis(60);
+    match reached(&daemon.address)
+        .remove(&some_names(), patience)
+        .await
+    {
+        Err(BackendError::Failed { action, name, .. }) => {
+            assert_eq!((action, &*name), ("remove volume", "mayfly-0-v"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn cf_06_an_engine_of_no_common_version_is_named_with_both_ranges() {
+    for (oldest, newest) in [("1.12", "1.30"), ("1.90", "1.99")] {
+        let daemon = Daemon::new((oldest, newest), &[]);
+        let error = reached(&daemon.address).engine().await.unwrap_err();
+        let text = chain(&error);
+        assert!(
+            text.contains(&format!("API {oldest} to {newest}, Mayfly 1.40 to ")),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_base_has_the_images_files_with_owners_and_links() {
+    let stage = Stage::docker().await;
+    let slots = [("bin".to_owned(), "/bin".to_owned())];
+    let into = stage.dir.path().join("base");
+    std::fs::create_dir(&into).unwrap();
+    let facts = stage
+        .backend
+        .extract_base(stage.installation, &stage.image, &slots, &into)
+        .await;
+    assert_eq!(
+        facts
+            .unwrap_or_else(|error| panic!("{}", chain(&error)))
+            .uid,
+        1000
+    );
+    let bin = into.join("bin");
+    assert_eq!(std::fs::metadata(&bin).unwrap().uid(), 1000);
+    assert_eq!(std::fs::metadata(bin.join("busybox")).unwrap().uid(), 0);
+    let link = std::fs::read_link(bin.join("sh")).unwrap();
+    assert_eq!(link, PathBuf::from("busybox"));
+    stage.untag().await;
+    stage.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_slot_that_is_not_the_promised_overlay_is_refused_in_words() {
+    let stage = Stage::docker().await;
+    let attempt = stage.attempt();
+    // A volume made before under the name keeps its own options, and the engine says nothing.
+    let volume = bollard::models::VolumeCreateRequest {
+        name: Some(attempt.spec.names.volumes[0].clone()),
+        ..Default::default()
+    };
+    client().await.create_volume(volume).await.unwrap();
+    match stage.backend.spawn(&attempt.spec).await {
+        Err(BackendError::NotReady { reason, .. }) => {
+            assert_eq!(reason, "a slot is not an overlay mount");
+        }
+        other => panic!("{other:?}"),
+    }
+    stage.remove(&attempt).await;
+    stage.nothing_left().await;
+}
+
 #[tokio::test]
 async fn an_engine_that_is_down_is_told_with_its_address() {
     for host in ["unix:///run/no-such-engine.sock", "tcp://127.0.0.1:1"] {
-        let docker = Docker::new(DockerOptions {
-            host: Some(host.to_owned()),
-            supervisor: Supervisor::default(),
-            lease: Lease::default(),
-        });
-        match docker.engine().await {
+        match reached(host).engine().await {
             Err(BackendError::Down { address, .. }) => assert_eq!(address, host),
             other => panic!("{other:?}"),
         }

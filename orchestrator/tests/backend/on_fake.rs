@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use mayfly_orchestrator::sandbox::{Backend, BackendError, fake::Fake};
+use mayfly_orchestrator::sandbox::{BackendError, fake::Fake};
 
 use crate::stage::{Stage, fake, program, sh, until_exit};
 

@@ -22,34 +22,34 @@ use mayfly_orchestrator::{
     supervise::Supervisor,
 };
 
-pub const UID: u32 = 1000;
+pub(crate) const UID: u32 = 1000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One test's installation. What it leaves on the engine fails the test.
-pub struct Stage {
-    pub backend: Arc<dyn Backend>,
-    pub installation: InstallationId,
-    pub image: Image,
-    pub dir: tempfile::TempDir,
+pub(crate) struct Stage {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) installation: InstallationId,
+    pub(crate) image: Image,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 /// One attempt: its spec and the folders behind its one slot.
-pub struct Attempt {
-    pub spec: SandboxSpec,
-    pub upper: PathBuf,
-    pub lower: PathBuf,
+pub(crate) struct Attempt {
+    pub(crate) spec: SandboxSpec,
+    pub(crate) upper: PathBuf,
+    pub(crate) lower: PathBuf,
 }
 
 /// What a program left.
 #[derive(Debug)]
-pub struct Ran {
-    pub stdout: Vec<u8>,
-    pub stderr: Vec<u8>,
-    pub exit: Exit,
+pub(crate) struct Ran {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) exit: Exit,
 }
 
 impl Ran {
-    pub fn out(&self) -> &str {
+    pub(crate) fn out(&self) -> &str {
         std::str::from_utf8(&self.stdout).expect("text")
     }
 }
@@ -69,7 +69,7 @@ fn supervised() -> (Supervisor, Lease) {
     (supervisor, lease)
 }
 
-pub fn docker() -> Docker {
+pub(crate) fn docker() -> Docker {
     let (supervisor, lease) = supervised();
     Docker::new(DockerOptions {
         host: None,
@@ -78,21 +78,21 @@ pub fn docker() -> Docker {
     })
 }
 
-pub fn fake() -> Fake {
+pub(crate) fn fake() -> Fake {
     let (supervisor, lease) = supervised();
     Fake::new(supervisor, lease)
 }
 
 impl Stage {
-    pub async fn docker() -> Stage {
+    pub(crate) async fn docker() -> Stage {
         Stage::on(Arc::new(docker()), "docker:mayfly/tiny").await
     }
 
-    pub async fn fake() -> Stage {
+    pub(crate) async fn fake() -> Stage {
         Stage::on(Arc::new(fake()), "docker:mayfly/tiny").await
     }
 
-    pub async fn on(backend: Arc<dyn Backend>, image: &str) -> Stage {
+    pub(crate) async fn on(backend: Arc<dyn Backend>, image: &str) -> Stage {
         let reference: SandboxRef = image.parse().expect("a reference");
         if let Err(error) = backend.engine().await {
             panic!(
@@ -119,7 +119,7 @@ impl Stage {
     }
 
     /// A fresh attempt with one slot `/work` on an empty lower.
-    pub fn attempt(&self) -> Attempt {
+    pub(crate) fn attempt(&self) -> Attempt {
         let id = TickId::new();
         let place = self.dir.path().join(id.short());
         let [upper, lower, work] = ["u", "l", "w"].map(|name| place.join(name));
@@ -131,7 +131,7 @@ impl Stage {
     }
 
     /// The attempt that follows: the last one's upper is now the topmost lower.
-    pub fn after(&self, last: &Attempt) -> Attempt {
+    pub(crate) fn after(&self, last: &Attempt) -> Attempt {
         let mut lowers = vec![last.upper.clone()];
         lowers.extend(last.spec.slots[0].lowers.iter().cloned());
         let mut next = self.attempt();
@@ -192,7 +192,7 @@ impl Stage {
         Attempt { spec, upper, lower }
     }
 
-    pub async fn spawn(&self, attempt: &Attempt) -> Live {
+    pub(crate) async fn spawn(&self, attempt: &Attempt) -> Live {
         match self.backend.spawn(&attempt.spec).await {
             Ok(live) => live,
             Err(error) => {
@@ -203,7 +203,7 @@ impl Stage {
         }
     }
 
-    pub async fn remove(&self, attempt: &Attempt) {
+    pub(crate) async fn remove(&self, attempt: &Attempt) {
         if let Err(error) = self.backend.remove(&attempt.spec.names, PATIENCE).await {
             panic!("{}", chain(&error));
         }
@@ -211,7 +211,7 @@ impl Stage {
     }
 
     /// Runs one script in a sandbox of its own and takes that away.
-    pub async fn tick(&self, attempt: &Attempt, script: &str) -> Ran {
+    pub(crate) async fn tick(&self, attempt: &Attempt, script: &str) -> Ran {
         let mut live = self.spawn(attempt).await;
         let ran = sh(&mut live, script).await;
         live.control.end().await.expect("ended");
@@ -219,8 +219,23 @@ impl Stage {
         ran
     }
 
+    /// Takes back the tag that keeps the image, where an engine gave one.
+    pub(crate) async fn untag(&self) {
+        if self.backend.engine().await.expect("an engine").kind == "docker" {
+            let short = &self.image.id[7..19];
+            let tag = format!("mayfly/keep-{}:{short}", self.installation.short());
+            let client = bollard::Docker::connect_with_unix_defaults().expect("a socket");
+            let client = client.negotiate_version().await.expect("an engine");
+            let options = None::<bollard::query_parameters::RemoveImageOptions>;
+            client
+                .remove_image(&tag, options, None)
+                .await
+                .expect("untagged");
+        }
+    }
+
     /// Every test ends with this.
-    pub async fn nothing_left(self) {
+    pub(crate) async fn nothing_left(self) {
         let left = self.backend.found(self.installation).await.expect("a list");
         assert_eq!(left, []);
         let sockets = format!("/run/mayfly/{}", self.installation.short());
@@ -228,7 +243,7 @@ impl Stage {
     }
 }
 
-pub fn program(argv: &[&str]) -> Start {
+pub(crate) fn program(argv: &[&str]) -> Start {
     Start {
         argv: argv.iter().map(|text| (*text).to_owned()).collect(),
         env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
@@ -239,14 +254,14 @@ pub fn program(argv: &[&str]) -> Start {
 }
 
 /// Runs a script with no input.
-pub async fn sh(live: &mut Live, script: &str) -> Ran {
+pub(crate) async fn sh(live: &mut Live, script: &str) -> Ran {
     let id = live.control.start(program(&["sh", "-c", script])).await;
     let id = id.expect("started");
     live.control.close_stdin(id).await.expect("closed");
     until_exit(&mut live.notices, id).await
 }
 
-pub async fn until_exit(notices: &mut Notices, id: u32) -> Ran {
+pub(crate) async fn until_exit(notices: &mut Notices, id: u32) -> Ran {
     let mut ran = Ran {
         stdout: Vec::new(),
         stderr: Vec::new(),
@@ -274,12 +289,12 @@ pub async fn until_exit(notices: &mut Notices, id: u32) -> Ran {
 }
 
 /// Feeds a program and hears it at once, so that neither waits for the other.
-pub async fn feed(control: &Control, id: u32, bytes: Vec<u8>) {
+pub(crate) async fn feed(control: &Control, id: u32, bytes: Vec<u8>) {
     control.stdin(id, bytes).await.expect("fed");
     control.close_stdin(id).await.expect("closed");
 }
 
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

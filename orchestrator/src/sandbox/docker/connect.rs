@@ -61,6 +61,7 @@ impl Connection {
                 }),
             });
         }
+        let client = pinned(client, ours);
         *slot = Some(client.clone());
         Ok(client)
     }
@@ -84,6 +85,24 @@ impl Connection {
             source: Box::new(error),
         }
     }
+}
+
+/// Puts the agreed version into every path. `bollard` 0.21 negotiates and then sends none, so that
+/// an engine answers in its newest one, whatever that is.
+fn pinned(client: Client, version: ClientVersion) -> Client {
+    client.with_request_modifier(move |mut request| {
+        let uri = request.uri();
+        if let Some(path) = uri.path_and_query().map(|path| path.as_str())
+            && !path.starts_with("/v1.")
+        {
+            let text = uri.to_string();
+            let origin = text.strip_suffix(path).unwrap_or_default();
+            if let Ok(pinned) = format!("{origin}/v{version}{path}").parse() {
+                *request.uri_mut() = pinned;
+            }
+        }
+        request
+    })
 }
 
 fn parse(version: &str) -> Option<ClientVersion> {

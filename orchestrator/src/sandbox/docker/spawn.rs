@@ -76,9 +76,6 @@ impl Docker {
             name: name.to_owned(),
             reason: error.to_string(),
         };
-        let accepted = listener.accept().await;
-        drop(listener);
-        let (stream, _) = accepted.map_err(|error| broken(error.into()))?;
         let seen = match client
             .inspect_container(name, None::<InspectContainerOptions>)
             .await
@@ -87,11 +84,13 @@ impl Docker {
             Err(error) => return Err(self.failed(error, "inspect container", name).await),
         };
         let pid = seen.state.and_then(|state| state.pid).unwrap_or(0);
-        let pid = u32::try_from(pid).unwrap_or(0);
-        if pid == 0 {
-            // It has ended already; its exit code says more than the closed connection.
+        let Some(pid) = u32::try_from(pid).ok().filter(|pid| *pid != 0) else {
+            // It has ended already; its exit code says why.
             return std::future::pending().await;
-        }
+        };
+        let accepted = listener.accept().await;
+        drop(listener);
+        let (stream, _) = accepted.map_err(|error| broken(error.into()))?;
         sockets::check_peer(&stream, pid).map_err(broken)?;
         match control::open(stream, &self.supervisor, self.lease.clone(), READY).await {
             Ok((control, notices)) => Ok((pid, control, notices)),
