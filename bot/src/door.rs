@@ -11,7 +11,7 @@ use crate::{
     config::Config,
     data_dir::{self, DataDir, DataDirError},
     exit::{Exit, Failure},
-    http::Server,
+    http::{Server, SocketFile},
     wire::{self, Running},
 };
 
@@ -52,7 +52,7 @@ pub(crate) async fn through<T>(
 
 struct Door {
     client: Client,
-    own: Option<Running>,
+    own: Option<Own>,
 }
 
 impl Door {
@@ -83,22 +83,31 @@ impl Door {
     }
 
     async fn close(self) {
-        if let Some(running) = self.own {
+        if let Some(Own { running, .. }) = &self.own {
             running.drain().await;
             running.supervisor.stop(Duration::from_secs(10)).await;
         }
     }
 }
 
+/// The name goes before the lock does.
+struct Own {
+    _socket: SocketFile,
+    running: Running,
+}
+
 /// The service without its TCP listener.
-async fn serve(config: &Config, held: DataDir) -> Result<Running, Failure> {
+async fn serve(config: &Config, held: DataDir) -> Result<Own, Failure> {
     let path = held.path().to_owned();
     let started = wire::start(config, held, false).await;
     let running = started.map_err(|error| Failure::new(error.exit(), error))?;
     let server = Server::on_socket(&path);
     let server = server.map_err(|error| Failure::new(Exit::DataDir, error))?;
-    server.start(running.commands.clone(), &running.supervisor);
-    Ok(running)
+    let socket = server.start(running.commands.clone(), &running.supervisor);
+    Ok(Own {
+        _socket: socket,
+        running,
+    })
 }
 
 fn fault(error: DataDirError) -> Failure {

@@ -17,7 +17,7 @@ use mayfly_orchestrator::{command::Commands, supervise::Supervisor};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
-pub use listen::{ListenError, read_or_make_token};
+pub use listen::{ListenError, SocketFile, read_or_make_token};
 pub use problem::Problem;
 
 /// What every handler may use.
@@ -32,14 +32,17 @@ pub(crate) struct Api {
 #[derive(Debug)]
 pub struct Server {
     unix: UnixListener,
+    file: SocketFile,
     tcp: Option<(TcpListener, gate::Gate)>,
 }
 
 impl Server {
     /// Opens the socket of a held data dir.
     pub fn on_socket(data_dir: &Path) -> Result<Self, ListenError> {
+        let (unix, file) = listen::unix(data_dir)?;
         Ok(Server {
-            unix: listen::unix(data_dir)?,
+            unix,
+            file,
             tcp: None,
         })
     }
@@ -62,8 +65,9 @@ impl Server {
             .and_then(|(listener, _)| listener.local_addr().ok())
     }
 
-    /// Answers until the supervisor stops; requests under way are finished first.
-    pub fn start(self, commands: Commands, supervisor: &Supervisor) {
+    /// Answers until the supervisor stops; requests under way are finished first. The caller keeps
+    /// the socket's name for as long as it holds the data dir.
+    pub fn start(self, commands: Commands, supervisor: &Supervisor) -> SocketFile {
         let stopping = supervisor.stopping();
         let api = Api {
             commands,
@@ -80,5 +84,6 @@ impl Server {
                 axum::serve(listener, gated).with_graceful_shutdown(stopping.cancelled_owned());
             supervisor.standing("http on tcp", async move { tcp.await });
         }
+        self.file
     }
 }

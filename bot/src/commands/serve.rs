@@ -22,11 +22,7 @@ pub(crate) async fn run(context: Context, simulate: bool) -> Result<Exit, Failur
     let config = &context.loaded.config;
     let held = DataDir::hold(&config.data_dir);
     let held = held.map_err(|error| Failure::new(Exit::DataDir, error))?;
-    let path = held.path().to_owned();
-    let ended = serve(&context, held, simulate, &mut signals).await;
-    // A command that comes now must not talk to a socket without a server.
-    let _ = std::fs::remove_file(data_dir::socket(&path));
-    ended
+    serve(&context, held, simulate, &mut signals).await
 }
 
 async fn serve(
@@ -46,7 +42,8 @@ async fn serve(
     };
     let running = started.map_err(|error| Failure::new(error.exit(), error))?;
     let line = listens(server.address(), &path);
-    server.start(running.commands.clone(), &running.supervisor);
+    // Dropped before `running`, and with it the lock.
+    let _socket = server.start(running.commands.clone(), &running.supervisor);
     context.screen.answer(&line);
     let fault = tokio::select! {
         fault = running.supervisor.fault() => Some(fault),

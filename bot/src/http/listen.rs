@@ -3,7 +3,7 @@
 use std::{
     fs::{DirBuilder, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -34,7 +34,7 @@ pub enum ListenError {
 
 /// The socket appears under its name when it already is 0600; one left by a dead process is
 /// replaced. The caller holds the data dir's lock.
-pub(super) fn unix(data_dir: &Path) -> Result<UnixListener, ListenError> {
+pub(super) fn unix(data_dir: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
     let path = data_dir::socket(data_dir);
     let aside = data_dir.join(".socket");
     let listen = || {
@@ -43,14 +43,36 @@ pub(super) fn unix(data_dir: &Path) -> Result<UnixListener, ListenError> {
         let made = aside.join("s");
         let listener = UnixListener::bind(&made)?;
         std::fs::set_permissions(&made, Permissions::from_mode(0o600))?;
+        let inode = std::fs::metadata(&made)?.ino();
         std::fs::rename(&made, &path)?;
+        let file = SocketFile {
+            path: path.clone(),
+            inode,
+        };
         std::fs::remove_dir(&aside)?;
-        Ok(listener)
+        Ok((listener, file))
     };
     listen().map_err(|source| ListenError::File {
         path: path.clone(),
         source,
     })
+}
+
+/// The socket's name; gone when this is dropped, unless it is another server's by then.
+#[derive(Debug)]
+#[must_use = "commands find the server by it"]
+pub struct SocketFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let found = std::fs::symlink_metadata(&self.path);
+        if found.is_ok_and(|found| found.ino() == self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 pub(super) async fn tcp(address: &str) -> Result<TcpListener, ListenError> {
@@ -125,13 +147,16 @@ mod tests {
     #[tokio::test]
     async fn a_stale_socket_is_replaced_and_a_taken_port_is_one_sentence() {
         let dir = tempfile::tempdir().unwrap();
-        drop(unix(dir.path()).unwrap());
-        let _held = unix(dir.path()).unwrap();
         let path = data_dir::socket(dir.path());
+        let (_dead, stale) = unix(dir.path()).unwrap();
+        let (_listener, held) = unix(dir.path()).unwrap();
+        drop(stale);
         assert_eq!(
-            std::fs::metadata(path).unwrap().permissions().mode() & 0o777,
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
         );
+        drop(held);
+        assert!(!path.exists());
         let first = tcp("127.0.0.1:0").await.unwrap();
         let address = first.local_addr().unwrap().to_string();
         let refused = tcp(&address).await.unwrap_err().to_string();
