@@ -3,6 +3,10 @@
 //! Everything a sandbox needs is in its [`SandboxSpec`], everything it leaves behind is in its
 //! [`Names`], which are written to the database before anything is created. There is one teardown
 //! path, [`Backend::remove`]: only its `Ok` proves that nothing can write to the slots any more.
+//!
+//! To add a backend: a file beside `docker.rs` that implements [`Backend`] (the conversation with
+//! init is `control::open`, the sockets' rules are in `sockets`), a line in `tests/backend.rs`, and
+//! its construction in the binary's `wire.rs`.
 
 pub mod control;
 pub mod disk;

@@ -161,6 +161,11 @@ impl Service {
         Ok(Service { commands, worker })
     }
 
+    /// The worker, to look inside.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
     /// Takes no new message from the queue, lets running ticks end within the grace period and
     /// hands the rest back. Returns when no tick runs.
     pub async fn drain(&self) {

@@ -21,6 +21,8 @@ use rustix::io::Errno;
 mod attrs;
 mod base;
 mod begin;
+#[cfg(test)]
+mod crash;
 mod diff;
 mod durable;
 mod fix;

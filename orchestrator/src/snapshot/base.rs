@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use mayfly_domain::BaseId;
 
 use super::{
-    SealError, Slot, Store, StoreError, begin::make, checked, durable, fix, notes::Notes,
+    SealError, Slot, Store, StoreError, begin::make, checked, durable, fix, notes::Notes, ops,
     stack::Stack, trash, tree::Tree,
 };
 
@@ -31,7 +31,7 @@ impl Store {
             clean(&aside, slot)?;
         }
         durable::everything(&aside)?;
-        std::fs::rename(&aside, &home).map_err(|error| StoreError::io(&aside, error))?;
+        ops::rename_path(&aside, &home).map_err(|error| StoreError::io(&aside, error))?;
         durable::folder(&self.data_dir.join("b"))?;
         durable::folder(&self.data_dir.join("u"))
     }

@@ -59,5 +59,5 @@ fn begin_slot(dir: &Path, slot: &Slot, topmost: &Path) -> Result<Upper, StoreErr
 }
 
 pub(super) fn make(path: &Path) -> Result<(), StoreError> {
-    rustix::fs::mkdir(path, 0o700.into()).map_err(|error| StoreError::io(path, error))
+    ops::make_path(path).map_err(|error| StoreError::io(path, error))
 }

@@ -1,7 +1,7 @@
 //! Every call that changes a file. Tests can make the n-th one fail, which is what a crash looks
 //! like to the next run: nothing cleans up after an error.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, path::Path};
 
 use rustix::{
     fs::{self, AtFlags, FileType, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags},
@@ -18,7 +18,7 @@ pub(super) mod fault {
     thread_local! {
         /// How many more changes succeed.
         pub(crate) static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
-        /// Whether every link is refused as one too many.
+        /// Whether a stored file gets no further name.
         pub(crate) static NO_LINKS: Cell<bool> = const { Cell::new(false) };
     }
 
@@ -32,7 +32,7 @@ pub(super) mod fault {
         }
     }
 
-    pub(super) fn link() -> Result<()> {
+    pub(crate) fn link() -> Result<()> {
         if NO_LINKS.get() {
             Err(Errno::MLINK)
         } else {
@@ -56,6 +56,21 @@ mod fault {
     }
 }
 
+/// Whether a stored file may get one more name at all.
+pub(super) fn may_link() -> Result<()> {
+    fault::link()
+}
+
+pub(super) fn make_path(path: &Path) -> Result<()> {
+    fault::step()?;
+    fs::mkdir(path, Mode::RWXU)
+}
+
+pub(super) fn rename_path(from: &Path, to: &Path) -> Result<()> {
+    fault::step()?;
+    fs::rename(from, to)
+}
+
 pub(super) fn make_dir(dir: &OwnedFd, name: &[u8], mode: u32) -> Result<()> {
     fault::step()?;
     fs::mkdirat(dir, name, Mode::from_raw_mode(mode))
@@ -69,7 +84,6 @@ pub(super) fn white_out(dir: &OwnedFd, name: &[u8]) -> Result<()> {
 
 pub(super) fn link(from: (&OwnedFd, &[u8]), to: (&OwnedFd, &[u8])) -> Result<()> {
     fault::step()?;
-    fault::link()?;
     fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty())
 }
 

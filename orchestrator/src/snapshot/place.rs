@@ -51,7 +51,8 @@ impl<'a> Placer<'a> {
         dir: &OwnedFd,
         path: &[u8],
     ) -> std::result::Result<(), StoreError> {
-        let answer = match ops::link((from.dir, from.name), (dir, from.name)) {
+        let link = || ops::link((from.dir, from.name), (dir, from.name));
+        let answer = match ops::may_link().and_then(|()| link()) {
             Err(Errno::MLINK | Errno::XDEV) => self.copy_once(from, dir, path),
             answer => answer,
         };

@@ -10,7 +10,7 @@ use rustix::fs::fstat;
 
 use super::{
     Caps, LayerSize, Slot, Store, StoreError, attrs, begin::make, checked, durable, fix,
-    measure::Measure, notes::Notes, stack::Stack, trash, tree, tree::Tree,
+    measure::Measure, notes::Notes, ops, stack::Stack, trash, tree, tree::Tree,
 };
 
 /// Where a layer's slots gather before they become visible. No slot has this name.
@@ -163,7 +163,7 @@ impl Store {
     pub(super) fn publish(&self, layer: &LayerId) -> Result<(), StoreError> {
         let (from, to) = (ready_dir(&self.upper_dir(layer)), self.layer_dir(layer));
         durable::folder(&from)?;
-        std::fs::rename(&from, &to).map_err(|error| StoreError::io(&from, error))?;
+        ops::rename_path(&from, &to).map_err(|error| StoreError::io(&from, error))?;
         self.settle(layer)
     }
 
@@ -205,7 +205,7 @@ fn gather(dir: &Path, parts: &[Part<'_>], count: u64) -> Result<bool, StoreError
         any = true;
         durable::contents(&part.tree, count)?;
         let to = ready.join(&part.slot.name);
-        std::fs::rename(&part.path, &to).map_err(|error| StoreError::io(&part.path, error))?;
+        ops::rename_path(&part.path, &to).map_err(|error| StoreError::io(&part.path, error))?;
     }
     Ok(any)
 }

@@ -2,7 +2,6 @@
 //! only trash. What is removed may be as deep as it likes; nothing in it is followed.
 
 use std::{
-    io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::Path,
 };
@@ -36,9 +35,9 @@ impl Store {
     pub(super) fn throw_away(&self, path: &Path) -> Result<(), StoreError> {
         let unique = uuid::Uuid::new_v4().simple().to_string();
         let trash = self.data_dir.join("t").join(unique);
-        match std::fs::rename(path, &trash) {
+        match ops::rename_path(path, &trash) {
             Ok(()) => remove(&trash),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(StoreError::io(path, error)),
         }
     }

@@ -107,10 +107,9 @@ impl Tree {
 
 impl Anchors {
     fn keep_prefix_of(&mut self, path: &[u8]) {
-        let common = self.path.iter().zip(path).take_while(|(a, b)| a == b);
-        let common = common.count();
-        let holds = |end: usize| end <= common && path.get(end) == Some(&b'/');
-        while self.handles.last().is_some_and(|(end, _)| !holds(*end)) {
+        let path_of = &self.path;
+        let leads = |end: usize| path.get(end) == Some(&b'/') && path[..end] == path_of[..end];
+        while self.handles.last().is_some_and(|(end, _)| !leads(*end)) {
             self.handles.pop();
         }
         let end = self.handles.last().map_or(0, |(end, _)| *end);

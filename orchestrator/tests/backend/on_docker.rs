@@ -9,7 +9,7 @@ use bollard::{
 };
 use mayfly_domain::SandboxRef;
 use mayfly_orchestrator::{
-    clock::Lease,
+    clock::{LEASE, Lease, boot_time},
     sandbox::{
         Backend, BackendError, Found, Names, disk,
         docker::{Docker, DockerOptions, INSTALLATION_LABEL},
@@ -398,6 +398,32 @@ async fn an_engine_that_is_down_is_told_with_its_address() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_worker_lost_its_claim_ends_itself() {
+    let lease = Lease::default();
+    lease.confirm(boot_time());
+    let backend = Docker::new(DockerOptions {
+        host: None,
+        supervisor: Supervisor::default(),
+        lease,
+    });
+    let stage = Stage::on(Arc::new(backend), "docker:mayfly/tiny").await;
+    let attempt = stage.attempt();
+    let mut live = stage.spawn(&attempt).await;
+    let script = "trap '' TERM; while true; do sleep 1; done";
+    live.control
+        .start(program(&["sh", "-c", script]))
+        .await
+        .unwrap();
+    // Fresh for 15 s, and 15 s without a heartbeat: it is dead before the lease's 30 s are over.
+    let lasting = tokio::time::timeout(LEASE, async {
+        while live.notices.next().await.is_some() {}
+    });
+    lasting.await.expect("ended by itself");
+    stage.remove(&attempt).await;
+    stage.nothing_left().await;
 }
 
 #[tokio::test]

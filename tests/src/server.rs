@@ -1,0 +1,206 @@
+//! The program itself, as a process that can be killed, on a data dir of its own.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::engine;
+
+/// Longest a test waits for a server to be ready or to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A data dir and, while it runs, the server on it.
+pub struct Server {
+    program: PathBuf,
+    folder: TempDir,
+    data_dir: PathBuf,
+    child: Option<Child>,
+    environment: Vec<(String, String)>,
+}
+
+impl Server {
+    /// A data dir without a server; `program` is `env!("CARGO_BIN_EXE_mayfly-under-test")`.
+    pub fn new(program: &str) -> Server {
+        let folder = tempfile::Builder::new().prefix("ms").tempdir().expect("a temporary folder");
+        let data_dir = folder.path().join("d");
+        Server {
+            program: program.into(),
+            folder,
+            data_dir,
+            child: None,
+            environment: vec![
+                ("MAYFLY__HTTP__LISTEN".to_owned(), "off".to_owned()),
+                ("MAYFLY__DISK__FLOOR_MIB".to_owned(), "64".to_owned()),
+                ("MAYFLY__DISK__BALLAST_MIB".to_owned(), "1".to_owned()),
+            ],
+        }
+    }
+
+    /// The data dir lies elsewhere.
+    pub fn at(mut self, data_dir: &Path) -> Server {
+        self.data_dir = data_dir.to_owned();
+        self
+    }
+
+    /// Sets a variable for the server and the commands.
+    pub fn env(mut self, name: &str, value: &str) -> Server {
+        self.set_env(name, value);
+        self
+    }
+
+    /// See [`Server::env`].
+    pub fn set_env(&mut self, name: &str, value: &str) {
+        self.environment.retain(|(key, _)| key != name);
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Where everything lies.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// Asks the database.
+    pub fn sql(&self, query: &str) -> String {
+        engine::sql(&self.data_dir.join("mayfly.db"), query)
+    }
+
+    /// The prefix of everything this installation makes on the engine.
+    pub fn prefix(&self) -> String {
+        let id = self.sql("SELECT id FROM installation").replace('-', "");
+        format!("mayfly-{}-", &id[id.len() - 8..])
+    }
+
+    /// Starts the server and waits until it answers.
+    pub fn start(&mut self) {
+        self.spawn();
+        let deadline = Instant::now() + PATIENCE;
+        while !self.mayfly(&["agent", "list"]).status.success() {
+            assert!(Instant::now() < deadline, "not ready: {}", self.log());
+            assert!(self.running(), "the server ended: {}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Starts the server with a fault armed; it may die before it answers.
+    pub fn start_with_fault(&mut self, point: &str) {
+        self.set_env("MAYFLY_FAULT", point);
+        self.spawn();
+        self.environment.retain(|(key, _)| key != "MAYFLY_FAULT");
+        let deadline = Instant::now() + PATIENCE;
+        while self.running() && !self.mayfly(&["agent", "list"]).status.success() {
+            assert!(Instant::now() < deadline, "not ready: {}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn spawn(&mut self) {
+        assert!(self.child.is_none(), "a server runs already");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("log"))
+            .expect("a log file");
+        let child = self
+            .command(&["serve"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second handle"))
+            .stderr(log)
+            .spawn();
+        self.child = Some(child.expect("the program starts"));
+    }
+
+    /// What the server wrote so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Whether the server process lives.
+    pub fn running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// The server's process id.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a server runs").id()
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().expect("a server runs");
+        let _ = child.kill();
+        child.wait().expect("it can be waited for");
+    }
+
+    /// Waits for a server that dies by itself, for example at an armed fault.
+    pub fn wait_dead(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.running() {
+            assert!(Instant::now() < deadline, "it does not die: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.child = None;
+    }
+
+    /// SIGTERM, then waits for the end.
+    pub fn stop(&mut self) {
+        let pid = Pid::from_raw(self.pid() as i32).expect("a process id");
+        kill_process(pid, Signal::TERM).expect("it can be signalled");
+        self.wait_dead();
+    }
+
+    /// A command of the program on this data dir.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--data-dir").arg(&self.data_dir).args(arguments);
+        command.envs(self.environment.iter().cloned());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn mayfly(&self, arguments: &[&str]) -> Output {
+        let output = self.command(arguments).stdin(Stdio::null()).output();
+        output.expect("the program starts")
+    }
+
+    /// Runs a command that must succeed and returns its JSON.
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.mayfly(&[&["--json"], arguments].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {text:?} {stderr}"))
+    }
+
+    /// Makes an agent of the `shell` profile and returns its id.
+    pub fn agent(&self) -> String {
+        let view = self.json(&["agent", "new"]);
+        view["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Fails if anything of this installation is left on the engine or mounted.
+    pub fn assert_nothing_left(&self) {
+        let prefix = self.prefix();
+        assert_eq!(engine::containers(&prefix), Vec::<String>::new());
+        assert_eq!(engine::volumes(&prefix), Vec::<String>::new());
+        let path = self.data_dir.to_str().expect("test paths are UTF-8").to_owned();
+        let upper: Vec<String> =
+            engine::mounts(&path).into_iter().filter(|line| line.starts_with("overlay")).collect();
+        assert_eq!(upper, Vec::<String>::new());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! A service in this process, on a data dir of its own, with real Docker or the simulated engine.
+//!
+//! A world must be ended: [`World::end`] fails the test if a sandbox lives, a claim is held, a
+//! delivery is owed or a mount is left.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use mayfly_adapters::Local;
+use mayfly_domain::{AgentId, Author, Limits, Platform};
+use mayfly_orchestrator::{
+    agent::profile::{Profile, Profiles, SHELL},
+    clock::Lease,
+    command::{Commands, NewAgent, RequestError, Send},
+    outbox::Platforms,
+    sandbox::{
+        Backend, Names,
+        docker::{Docker, DockerOptions},
+        fake::Fake,
+        init,
+    },
+    service::{Parts, Service},
+    supervise::Supervisor,
+    view::MessageView,
+    worker::{WorkerConfig, host_disk::DiskConfig},
+};
+use tempfile::TempDir;
+
+use crate::engine;
+
+/// Longest a test waits for one message.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What a world may differ in.
+pub struct Setup {
+    /// Ceilings of the `shell` profile.
+    pub limits: Limits,
+    /// Limits of the worker.
+    pub worker: WorkerConfig,
+    /// Limits of the host's disk.
+    pub disk: DiskConfig,
+    /// Further profiles.
+    pub profiles: Vec<(String, Profile)>,
+    /// The engine's address, where it is not the usual one.
+    pub docker_host: Option<String>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            limits: Limits { wall_clock_s: 60, ..Limits::default() },
+            worker: WorkerConfig { grace_s: 5, ..WorkerConfig::default() },
+            disk: DiskConfig { floor_mib: 64, ballast_mib: 1 },
+            profiles: Vec::new(),
+            docker_host: None,
+        }
+    }
+}
+
+/// See the module.
+pub struct World {
+    service: Option<Service>,
+    supervisor: Supervisor,
+    folder: Option<TempDir>,
+    data_dir: PathBuf,
+    real: bool,
+}
+
+impl World {
+    /// On real Docker, with the defaults.
+    pub async fn docker() -> World {
+        World::docker_with(Setup::default()).await
+    }
+
+    /// On real Docker.
+    pub async fn docker_with(setup: Setup) -> World {
+        let folder = tempfile::Builder::new().prefix("mw").tempdir().expect("a temporary folder");
+        World::start(setup, folder, None).await
+    }
+
+    /// On the simulated engine.
+    pub async fn fake(setup: Setup, fake: impl FnOnce(Supervisor, Lease) -> Fake) -> World {
+        let folder = tempfile::Builder::new().prefix("mw").tempdir().expect("a temporary folder");
+        let (supervisor, lease) = (Supervisor::default(), Lease::default());
+        let backend = Arc::new(fake(supervisor.clone(), lease.clone()));
+        World::start(setup, folder, Some((backend, supervisor, lease))).await
+    }
+
+    async fn start(
+        setup: Setup,
+        folder: TempDir,
+        fake: Option<(Arc<dyn Backend>, Supervisor, Lease)>,
+    ) -> World {
+        let data_dir = folder.path().to_owned();
+        let real = fake.is_none();
+        let (backend, supervisor, lease) = fake.unwrap_or_else(|| {
+            let (supervisor, lease) = (Supervisor::default(), Lease::default());
+            let docker = Docker::new(DockerOptions {
+                host: setup.docker_host.clone(),
+                supervisor: supervisor.clone(),
+                lease: lease.clone(),
+            });
+            (Arc::new(docker) as Arc<dyn Backend>, supervisor, lease)
+        });
+        let shell = Profile { limits: setup.limits, ..Profile::default() };
+        let mut profiles = Profiles::default();
+        profiles.0.insert(SHELL.to_owned(), shell);
+        profiles.0.extend(setup.profiles);
+        let local: Arc<dyn Platform> = Arc::new(Local);
+        let service = Service::start(Parts {
+            data_dir: data_dir.clone(),
+            worker: setup.worker,
+            disk: setup.disk,
+            profiles,
+            backend,
+            init: init::install(&data_dir).expect("init is written"),
+            lease,
+            supervisor: supervisor.clone(),
+            platforms: Platforms::from([(local.name(), local)]),
+        })
+        .await
+        .unwrap_or_else(|error| panic!("the service does not start: {error}"));
+        World { service: Some(service), supervisor, folder: Some(folder), data_dir, real }
+    }
+
+    /// What faces call.
+    pub fn commands(&self) -> &Commands {
+        &self.service().commands
+    }
+
+    /// To look inside.
+    pub fn service(&self) -> &Service {
+        self.service.as_ref().expect("the world has not ended")
+    }
+
+    /// Where everything lies.
+    pub fn data_dir(&self) -> &std::path::Path {
+        &self.data_dir
+    }
+
+    /// The prefix of everything this world makes on the engine.
+    pub fn prefix(&self) -> String {
+        Names::prefix(self.service().worker().tools.installation)
+    }
+
+    /// Asks the database.
+    pub fn sql(&self, query: &str) -> String {
+        engine::sql(&self.data_dir.join("mayfly.db"), query)
+    }
+
+    /// A new agent of the `shell` profile.
+    pub async fn shell(&self) -> AgentId {
+        let new = self.commands().create_agent(NewAgent::default()).await;
+        new.unwrap_or_else(|error| panic!("no agent: {error}")).id
+    }
+
+    /// A new agent of a profile.
+    pub async fn agent(&self, profile: &str) -> Result<AgentId, RequestError> {
+        let new = NewAgent { profile: Some(profile.to_owned()), sandbox: None };
+        Ok(self.commands().create_agent(new).await?.id)
+    }
+
+    /// Sends without waiting.
+    pub async fn post(&self, agent: AgentId, text: &str) -> MessageView {
+        let send = Send {
+            text: text.to_owned(),
+            author: Author::local("tester"),
+            idempotency_key: None,
+            sandbox: None,
+        };
+        self.commands().send(agent, send).await.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Sends and waits for the outcome.
+    pub async fn say(&self, agent: AgentId, text: &str) -> MessageView {
+        let posted = self.post(agent, text).await;
+        self.outcome(&posted).await
+    }
+
+    /// Waits for a message's outcome; none within [`PATIENCE`] fails the test.
+    pub async fn outcome(&self, message: &MessageView) -> MessageView {
+        let settled = self.commands().wait(message.id, PATIENCE).await.expect("it exists");
+        assert!(settled.outcome.is_some(), "no outcome for {:?}: {settled:?}", message.text);
+        settled
+    }
+
+    /// Sends, waits, and returns the text of the reply.
+    pub async fn reply(&self, agent: AgentId, text: &str) -> String {
+        self.say(agent, text).await.reply.map(|reply| reply.text).unwrap_or_default()
+    }
+
+    /// Waits until a query gives this answer; at most [`PATIENCE`].
+    pub async fn until_sql(&self, query: &str, wanted: &str) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let found = self.sql(query);
+            if found == wanted {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{query}: {found:?}, not {wanted:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Comes to rest and fails if anything is left.
+    pub async fn end(mut self) {
+        let prefix = self.prefix();
+        let service = self.service.take().expect("ended once");
+        service.drain().await;
+        assert!(self.supervisor.stop(Duration::from_secs(30)).await, "tasks are left");
+        let open = "SELECT count(*) FROM ticks WHERE outcome IS NULL OR removed_at IS NULL";
+        assert_eq!(self.sql(open), "0", "a claim is held or a sandbox is not proved to be gone");
+        let owed = "SELECT count(*) FROM deliveries WHERE state = 'owed'";
+        assert_eq!(self.sql(owed), "0", "a delivery is owed");
+        if self.real {
+            assert_eq!(engine::containers(&prefix), Vec::<String>::new());
+            assert_eq!(engine::volumes(&prefix), Vec::<String>::new());
+        }
+        let path = self.data_dir.to_str().expect("test paths are UTF-8").to_owned();
+        assert_eq!(engine::mounts(&path), Vec::<String>::new());
+        self.folder.take().expect("ended once").close().expect("the data dir can be removed");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.service.is_some() && !std::thread::panicking() {
+            panic!("a world was dropped without `end`: nothing was checked");
+        }
+    }
+}
