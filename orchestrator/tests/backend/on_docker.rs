@@ -9,7 +9,7 @@ use bollard::{
 };
 use mayfly_domain::SandboxRef;
 use mayfly_orchestrator::{
-    clock::{LEASE, Lease, boot_time},
+    clock::{Lease, STALE, boot_time},
     sandbox::{
         Backend, BackendError, Found, Names, disk,
         docker::{Docker, DockerOptions, INSTALLATION_LABEL},
@@ -403,7 +403,8 @@ async fn an_engine_that_is_down_is_told_with_its_address() {
 #[tokio::test]
 async fn a_sandbox_whose_worker_lost_its_claim_ends_itself() {
     let lease = Lease::default();
-    lease.confirm(boot_time());
+    let nearly_stale = STALE - Duration::from_secs(3);
+    lease.confirm(boot_time() - nearly_stale);
     let backend = Docker::new(DockerOptions {
         host: None,
         supervisor: Supervisor::default(),
@@ -417,8 +418,8 @@ async fn a_sandbox_whose_worker_lost_its_claim_ends_itself() {
         .start(program(&["sh", "-c", script]))
         .await
         .unwrap();
-    // Fresh for 15 s, and 15 s without a heartbeat: it is dead before the lease's 30 s are over.
-    let lasting = tokio::time::timeout(LEASE, async {
+    // The last heartbeat goes out while the lease is fresh, and init waits STALE for the next.
+    let lasting = tokio::time::timeout(STALE + Duration::from_secs(5), async {
         while live.notices.next().await.is_some() {}
     });
     lasting.await.expect("ended by itself");
