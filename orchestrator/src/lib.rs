@@ -1,4 +1,4 @@
-//! The way of a message, top to bottom.
+#![doc = include_str!("../README.md")]
 
 pub mod agent;
 pub mod bases;

@@ -14,7 +14,9 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    clock, faults, observe,
+    clock,
+    db::ticks::Tick,
+    faults, observe,
     queue::Queue,
     sandbox::Found,
     snapshot::merging,
@@ -95,22 +97,27 @@ pub async fn orphans(tools: &Tools, identity: &Identity) -> Result<(), TickError
 
 /// Removes the sandboxes of closed ticks, then what they wrote.
 pub async fn leftovers(tools: &Tools, identity: &Identity) -> Result<(), TickError> {
+    let mut first_error = Ok(());
     for tick in tools.db.unremoved(&identity.id).await? {
-        tools.backend.remove(&tick.names, PATIENCE).await?;
-        if !tools.db.knows_layer(&tick.layer).await? {
-            let store = tools.store.clone();
-            let layer = tick.layer.clone();
-            blocking(move || {
-                store
-                    .discard(&layer)
-                    .and_then(|()| store.remove_layer(&layer))
-            })
-            .await??;
-        }
-        faults::point("reconcile.removed");
-        tools.db.mark_removed(tick.id).await?;
+        // One that is stuck does not hold up the others.
+        first_error = first_error.and(leftover(tools, &tick).await);
     }
-    Ok(())
+    first_error
+}
+
+async fn leftover(tools: &Tools, tick: &Tick) -> Result<(), TickError> {
+    tools.backend.remove(&tick.names, PATIENCE).await?;
+    if !tools.db.knows_layer(&tick.layer).await? {
+        let (store, layer) = (tools.store.clone(), tick.layer.clone());
+        blocking(move || {
+            store
+                .discard(&layer)
+                .and_then(|()| store.remove_layer(&layer))
+        })
+        .await??;
+    }
+    faults::point("reconcile.removed");
+    Ok(tools.db.mark_removed(tick.id).await?)
 }
 
 /// Removes things with our labels and prefix that no open tick names.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use mayfly_domain::{AgentId, Apology, SandboxRef};
+use mayfly_domain::{AgentId, Apology, SandboxRef, TickId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -174,7 +174,7 @@ impl Worker {
     /// until there is room again.
     pub async fn guard_disk(self) -> Result<(), String> {
         let stopping = self.tools.supervisor.stopping();
-        let mut paused = false;
+        let (mut paused, mut ending) = (false, None);
         while !stopping.is_cancelled() {
             let below = self.tools.host_disk.below_floor();
             let (biggest, controls) = self.tools.running.biggest();
@@ -186,9 +186,15 @@ impl Worker {
                 };
                 done.unwrap_or_else(|error| tracing::debug!(%error, "pause or resume"));
             }
-            if let Some(tick) = biggest.filter(|_| below) {
+            // What the last one wrote is free only when its row is closed.
+            let waiting = match ending {
+                Some(tick) => self.is_open(tick).await,
+                None => false,
+            };
+            if let Some(tick) = biggest.filter(|_| below && !waiting) {
                 tracing::error!(%tick, "below the floor of free disk space: the biggest tick ends");
                 self.tools.running.ask(tick, Cause::HostDiskFull);
+                ending = Some(tick);
             }
             paused = below;
             let _ = stopping
@@ -217,6 +223,10 @@ impl Worker {
                 _ = again.tick() => self.tools.running.ask_all(&Cause::Drained),
             }
         }
+    }
+
+    async fn is_open(&self, tick: TickId) -> bool {
+        matches!(self.tools.db.tick(tick).await, Ok(Some(tick)) if tick.outcome.is_none())
     }
 
     fn is_at_rest(&self) -> bool {

@@ -16,26 +16,44 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
 
 /// Names of all containers, in any state, whose name has this prefix.
 pub fn containers(prefix: &str) -> Vec<String> {
-    named(&run("docker", &["ps", "-a", "--format", "{{.Names}}"]), prefix)
+    named(
+        &run("docker", &["ps", "-a", "--format", "{{.Names}}"]),
+        prefix,
+    )
 }
 
 /// Names of all volumes with this prefix.
 pub fn volumes(prefix: &str) -> Vec<String> {
-    named(&run("docker", &["volume", "ls", "--format", "{{.Name}}"]), prefix)
+    named(
+        &run("docker", &["volume", "ls", "--format", "{{.Name}}"]),
+        prefix,
+    )
 }
 
 /// Mounts that name this path.
 pub fn mounts(path: &str) -> Vec<String> {
     let table = std::fs::read_to_string("/proc/mounts").expect("/proc is mounted");
-    table.lines().filter(|line| line.contains(path)).map(str::to_owned).collect()
+    table
+        .lines()
+        .filter(|line| line.contains(path))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn named(list: &str, prefix: &str) -> Vec<String> {
-    list.lines().filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()
+    list.lines()
+        .filter(|name| name.starts_with(prefix))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Asks an embedded database; columns by `|`, rows by lines.
 pub fn sql(database: &std::path::Path, query: &str) -> String {
     let database = database.to_str().expect("test paths are UTF-8");
-    run("sqlite3", &["-readonly", "-cmd", ".timeout 10000", database, query]).trim().to_owned()
+    run(
+        "sqlite3",
+        &["-readonly", "-cmd", ".timeout 10000", database, query],
+    )
+    .trim()
+    .to_owned()
 }

@@ -1,4 +1,4 @@
-//! Worlds to test in, fakes, and what benches share.
+#![doc = include_str!("../README.md")]
 
 pub mod engine;
 pub mod server;

@@ -28,7 +28,10 @@ pub struct Server {
 impl Server {
     /// A data dir without a server; `program` is `env!("CARGO_BIN_EXE_mayfly-under-test")`.
     pub fn new(program: &str) -> Server {
-        let folder = tempfile::Builder::new().prefix("ms").tempdir().expect("a temporary folder");
+        let folder = tempfile::Builder::new()
+            .prefix("ms")
+            .tempdir()
+            .expect("a temporary folder");
         let data_dir = folder.path().join("d");
         Server {
             program: program.into(),
@@ -123,7 +126,9 @@ impl Server {
 
     /// Whether the server process lives.
     pub fn running(&mut self) -> bool {
-        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        self.child
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     /// The server's process id.
@@ -158,7 +163,10 @@ impl Server {
     /// A command of the program on this data dir.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg("--data-dir").arg(&self.data_dir).args(arguments);
+        command
+            .arg("--data-dir")
+            .arg(&self.data_dir)
+            .args(arguments);
         command.envs(self.environment.iter().cloned());
         command
     }
@@ -189,9 +197,15 @@ impl Server {
         let prefix = self.prefix();
         assert_eq!(engine::containers(&prefix), Vec::<String>::new());
         assert_eq!(engine::volumes(&prefix), Vec::<String>::new());
-        let path = self.data_dir.to_str().expect("test paths are UTF-8").to_owned();
-        let upper: Vec<String> =
-            engine::mounts(&path).into_iter().filter(|line| line.starts_with("overlay")).collect();
+        let path = self
+            .data_dir
+            .to_str()
+            .expect("test paths are UTF-8")
+            .to_owned();
+        let upper: Vec<String> = engine::mounts(&path)
+            .into_iter()
+            .filter(|line| line.starts_with("overlay"))
+            .collect();
         assert_eq!(upper, Vec::<String>::new());
     }
 }

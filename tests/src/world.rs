@@ -47,9 +47,18 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Setup {
-            limits: Limits { wall_clock_s: 60, ..Limits::default() },
-            worker: WorkerConfig { grace_s: 5, ..WorkerConfig::default() },
-            disk: DiskConfig { floor_mib: 64, ballast_mib: 1 },
+            limits: Limits {
+                wall_clock_s: 60,
+                ..Limits::default()
+            },
+            worker: WorkerConfig {
+                grace_s: 5,
+                ..WorkerConfig::default()
+            },
+            disk: DiskConfig {
+                floor_mib: 64,
+                ballast_mib: 1,
+            },
             profiles: Vec::new(),
             docker_host: None,
         }
@@ -73,13 +82,19 @@ impl World {
 
     /// On real Docker.
     pub async fn docker_with(setup: Setup) -> World {
-        let folder = tempfile::Builder::new().prefix("mw").tempdir().expect("a temporary folder");
+        let folder = tempfile::Builder::new()
+            .prefix("mw")
+            .tempdir()
+            .expect("a temporary folder");
         World::start(setup, folder, None).await
     }
 
     /// On the simulated engine.
     pub async fn fake(setup: Setup, fake: impl FnOnce(Supervisor, Lease) -> Fake) -> World {
-        let folder = tempfile::Builder::new().prefix("mw").tempdir().expect("a temporary folder");
+        let folder = tempfile::Builder::new()
+            .prefix("mw")
+            .tempdir()
+            .expect("a temporary folder");
         let (supervisor, lease) = (Supervisor::default(), Lease::default());
         let backend = Arc::new(fake(supervisor.clone(), lease.clone()));
         World::start(setup, folder, Some((backend, supervisor, lease))).await
@@ -101,7 +116,10 @@ impl World {
             });
             (Arc::new(docker) as Arc<dyn Backend>, supervisor, lease)
         });
-        let shell = Profile { limits: setup.limits, ..Profile::default() };
+        let shell = Profile {
+            limits: setup.limits,
+            ..Profile::default()
+        };
         let mut profiles = Profiles::default();
         profiles.0.insert(SHELL.to_owned(), shell);
         profiles.0.extend(setup.profiles);
@@ -119,7 +137,13 @@ impl World {
         })
         .await
         .unwrap_or_else(|error| panic!("the service does not start: {error}"));
-        World { service: Some(service), supervisor, folder: Some(folder), data_dir, real }
+        World {
+            service: Some(service),
+            supervisor,
+            folder: Some(folder),
+            data_dir,
+            real,
+        }
     }
 
     /// What faces call.
@@ -155,7 +179,10 @@ impl World {
 
     /// A new agent of a profile.
     pub async fn agent(&self, profile: &str) -> Result<AgentId, RequestError> {
-        let new = NewAgent { profile: Some(profile.to_owned()), sandbox: None };
+        let new = NewAgent {
+            profile: Some(profile.to_owned()),
+            sandbox: None,
+        };
         Ok(self.commands().create_agent(new).await?.id)
     }
 
@@ -167,7 +194,10 @@ impl World {
             idempotency_key: None,
             sandbox: None,
         };
-        self.commands().send(agent, send).await.unwrap_or_else(|error| panic!("{error}"))
+        self.commands()
+            .send(agent, send)
+            .await
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Sends and waits for the outcome.
@@ -178,14 +208,26 @@ impl World {
 
     /// Waits for a message's outcome; none within [`PATIENCE`] fails the test.
     pub async fn outcome(&self, message: &MessageView) -> MessageView {
-        let settled = self.commands().wait(message.id, PATIENCE).await.expect("it exists");
-        assert!(settled.outcome.is_some(), "no outcome for {:?}: {settled:?}", message.text);
+        let settled = self
+            .commands()
+            .wait(message.id, PATIENCE)
+            .await
+            .expect("it exists");
+        assert!(
+            settled.outcome.is_some(),
+            "no outcome for {:?}: {settled:?}",
+            message.text
+        );
         settled
     }
 
     /// Sends, waits, and returns the text of the reply.
     pub async fn reply(&self, agent: AgentId, text: &str) -> String {
-        self.say(agent, text).await.reply.map(|reply| reply.text).unwrap_or_default()
+        self.say(agent, text)
+            .await
+            .reply
+            .map(|reply| reply.text)
+            .unwrap_or_default()
     }
 
     /// Waits until a query gives this answer; at most [`PATIENCE`].
@@ -196,7 +238,10 @@ impl World {
             if found == wanted {
                 return;
             }
-            assert!(tokio::time::Instant::now() < deadline, "{query}: {found:?}, not {wanted:?}");
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{query}: {found:?}, not {wanted:?}"
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -206,18 +251,33 @@ impl World {
         let prefix = self.prefix();
         let service = self.service.take().expect("ended once");
         service.drain().await;
-        assert!(self.supervisor.stop(Duration::from_secs(30)).await, "tasks are left");
+        assert!(
+            self.supervisor.stop(Duration::from_secs(30)).await,
+            "tasks are left"
+        );
         let open = "SELECT count(*) FROM ticks WHERE outcome IS NULL OR removed_at IS NULL";
-        assert_eq!(self.sql(open), "0", "a claim is held or a sandbox is not proved to be gone");
+        assert_eq!(
+            self.sql(open),
+            "0",
+            "a claim is held or a sandbox is not proved to be gone"
+        );
         let owed = "SELECT count(*) FROM deliveries WHERE state = 'owed'";
         assert_eq!(self.sql(owed), "0", "a delivery is owed");
         if self.real {
             assert_eq!(engine::containers(&prefix), Vec::<String>::new());
             assert_eq!(engine::volumes(&prefix), Vec::<String>::new());
         }
-        let path = self.data_dir.to_str().expect("test paths are UTF-8").to_owned();
+        let path = self
+            .data_dir
+            .to_str()
+            .expect("test paths are UTF-8")
+            .to_owned();
         assert_eq!(engine::mounts(&path), Vec::<String>::new());
-        self.folder.take().expect("ended once").close().expect("the data dir can be removed");
+        self.folder
+            .take()
+            .expect("ended once")
+            .close()
+            .expect("the data dir can be removed");
     }
 }
 

@@ -1,6 +1,4 @@
-//! The words every part of Mayfly shares, and the two seams to chat platforms.
-//!
-//! This crate depends on none of ours: adapters and orchestrator meet only here.
+#![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
 mod apology;
