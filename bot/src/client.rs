@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode, body::Bytes, header};
 use hyper_util::rt::TokioIo;
 use mayfly_orchestrator::view::{
-    AgentView, DiffView, MessageView, RollbackView, StopView, TickDetail, TickView,
+    AgentView, DiffView, MessageView, ReadyView, RollbackView, StopView, TickDetail, TickView,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
@@ -155,6 +155,12 @@ impl Client {
         self.post(&path, &EmptyBody {}).await
     }
 
+    /// Whether messages would be run; being not ready is an answer too.
+    pub async fn ready(&self) -> Answer<ReadyView> {
+        let (_, bytes) = self.ask(Method::GET, "/readyz", None, &[]).await?;
+        decoded(&bytes)
+    }
+
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
         decoded(&self.exchange(Method::GET, path, None, &[]).await?)
     }
@@ -171,6 +177,20 @@ impl Client {
         body: Option<Bytes>,
         headers: &[(&str, &str)],
     ) -> Answer<Bytes> {
+        let (status, bytes) = self.ask(method, path, body, headers).await?;
+        match status.is_success() {
+            true => Ok(bytes),
+            false => Err(refusal(status, &bytes)),
+        }
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+        headers: &[(&str, &str)],
+    ) -> Answer<(StatusCode, Bytes)> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -185,17 +205,11 @@ impl Client {
         let request = request
             .body(Full::new(body.unwrap_or_default()))
             .map_err(|error| ClientError::Strange(error.to_string()))?;
-        let (status, bytes) =
-            round_trip(&self.socket, request)
-                .await
-                .map_err(|reason| ClientError::Gone {
-                    socket: self.socket.clone(),
-                    reason,
-                })?;
-        match status.is_success() {
-            true => Ok(bytes),
-            false => Err(refusal(status, &bytes)),
-        }
+        let answered = round_trip(&self.socket, request).await;
+        answered.map_err(|reason| ClientError::Gone {
+            socket: self.socket.clone(),
+            reason,
+        })
     }
 }
 

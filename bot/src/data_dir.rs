@@ -29,7 +29,7 @@ pub enum DataDirError {
     ReadOnly(PathBuf),
     #[error("data dir {} cannot be entered: run mayfly as root (for example with sudo), or choose another path with --data-dir", .0.display())]
     NoPermission(PathBuf),
-    #[error("data dir {} is in use by {holder}, and no server answers there: wait until it ends, or stop it", path.display())]
+    #[error("data dir {} is in use by {holder}: wait until it ends, stop it, or name another with --data-dir", path.display())]
     InUse { path: PathBuf, holder: String },
     #[error("data dir {}: {action} failed: {source}", path.display())]
     Io {

@@ -77,6 +77,10 @@ impl Door {
                 Err(DataDirError::InUse { .. }) if since.elapsed() < PATIENCE => {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
+                Err(error @ DataDirError::InUse { .. }) => {
+                    let sentence = format!("no server answers, and {error}");
+                    return Err(Failure::new(Exit::DataDir, sentence));
+                }
                 Err(error) => return Err(fault(error)),
             }
         }

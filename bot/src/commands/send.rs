@@ -120,21 +120,35 @@ impl Post {
         // Somebody who looks sees each step; nobody else needs more than the outcome.
         let look = match stderr().is_terminal() && !self.screen.json {
             true => Duration::from_secs(1),
-            false => Duration::from_secs(30),
+            false => Duration::from_secs(5),
         };
         let mut view = accepted;
+        let mut told = false;
         while view.outcome.is_none() {
             spinner.set_message(render::state(&view));
             let asked = client.message(&id, look);
             view = match self.patience {
                 Patience::Until(end) => match tokio::time::timeout_at(end, asked).await {
                     Ok(view) => view?,
-                    Err(_) => return Ok(view),
+                    Err(_) => return Ok(client.message(&id, Duration::ZERO).await?),
                 },
                 _ => asked.await?,
             };
+            if view.outcome.is_none() && !told {
+                told = self.tell_trouble(client, spinner).await;
+            }
         }
         Ok(view)
+    }
+
+    /// Says why nothing gets on, if the service knows.
+    async fn tell_trouble(&self, client: &Client, spinner: &ProgressBar) -> bool {
+        let ready = client.ready().await;
+        let problems = ready.map_or_else(|_| Vec::new(), |ready| ready.problems);
+        for problem in &problems {
+            spinner.suspend(|| self.screen.notice(&format!("waiting: {problem}")));
+        }
+        !problems.is_empty()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::screen::Screen;
 pub(crate) fn state(view: &MessageView) -> String {
     match (view.outcome, &view.progress, view.ahead) {
         (Some(outcome), ..) => outcome.as_str().to_owned(),
-        (None, Some(progress), _) => one_line(progress, 60),
+        (None, Some(progress), _) => one_line(progress, 120),
         (None, None, 0) => "waiting to start".to_owned(),
         (None, None, 1) => "waiting, 1 message before it".to_owned(),
         (None, None, ahead) => format!("waiting, {ahead} messages before it"),
