@@ -181,7 +181,7 @@ fn a_seal_stopped_at_any_change_and_repeated_is_the_same_layer() {
         picture::assert_same(&context, &expected, &scene.picture(&scene.layer));
         scene.assert_tidy();
         if stopped.is_ok() {
-            assert!(steps > 60, "only {steps} changes");
+            assert!(steps > 40, "only {steps} changes");
             return;
         }
     }

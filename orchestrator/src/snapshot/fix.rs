@@ -10,10 +10,7 @@
 
 use std::{os::fd::OwnedFd, rc::Rc};
 
-use rustix::{
-    fs::{FileType, Stat, Timespec, fstat},
-    io::Errno,
-};
+use rustix::fs::{FileType, Stat, Timespec, fstat};
 
 use super::{
     SealError, StoreError, attrs,
@@ -276,8 +273,7 @@ impl Fixer<'_> {
         let below = self.lowers.look(&folder.layers, &self.below, name)?;
         let dropped = if below.is_some() {
             folder.moved.then(|| folder.idle.push(name.clone()));
-            fresh(self.aside, WHITEOUT)
-                .and_then(|()| ops::white_out(self.aside, WHITEOUT))
+            ops::white_out(self.aside, WHITEOUT)
                 .and_then(|()| ops::rename((self.aside, WHITEOUT), (dir, name)))
         } else {
             ops::unlink(dir, name)
@@ -329,10 +325,6 @@ impl Fixer<'_> {
         let path = join(&self.below, name);
         let lower = self.lowers.trees[id].must(&path)?;
         let make = || {
-            match ops::remove_dir(self.aside, FOLDER) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(error),
-            }
             ops::make_dir(self.aside, FOLDER, 0o700)?;
             attrs::copy(&lower, self.aside, FOLDER)?;
             let mark = attrs::to_mark(attrs::mtime(stat));
@@ -366,12 +358,5 @@ impl Fixer<'_> {
 
     fn shown(&self, path: &[u8]) -> String {
         format!("{}/{}", self.slot, String::from_utf8_lossy(path))
-    }
-}
-
-fn fresh(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
-    match ops::unlink(dir, name) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(error),
     }
 }

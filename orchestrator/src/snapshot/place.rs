@@ -79,10 +79,6 @@ impl<'a> Placer<'a> {
 }
 
 fn copy(from: &Source<'_>, aside: &OwnedFd) -> Result<()> {
-    match ops::unlink(aside, ASIDE) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(error) => return Err(error),
-    }
     match attrs::kind(from.stat) {
         FileType::RegularFile => copy_content(from, aside)?,
         FileType::Symlink => {

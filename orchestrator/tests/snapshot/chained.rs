@@ -44,10 +44,11 @@ fn random_ticks_and_merges_always_equal_a_plain_copy() {
 
 fn run(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
-    let mut world = World::empty();
+    let mut world = World::new(fill);
     let reference = world.path("ref");
     fs::create_dir(&reference).unwrap();
-    let mut before = Picture::new();
+    fill(&reference);
+    let mut before = world.view(take);
     for tick in 0..TICKS {
         let context = format!("seed {seed}, tick {tick}");
         let chain = world.layers.clone();
@@ -67,19 +68,27 @@ fn run(seed: u64) {
         let after = world.view(take);
         assert_same(&context, &left, &after);
         assert_same(&context, &timeless(&take(&reference)), &timeless(&after));
-        if tick > 0 {
-            let changes = world
-                .store
-                .diff_stat(&world.base, &chain, &world.layers, &world.slots);
-            let changes = changes.unwrap();
-            let changes: Vec<_> = changes.into_iter().map(|c| (c.path, c.kind)).collect();
-            assert_eq!(changes, expected("/work", &before, &after), "{context}");
-        }
+        let changes = world
+            .store
+            .diff_stat(&world.base, &chain, &world.layers, &world.slots);
+        let changes = changes.unwrap();
+        let changes: Vec<_> = changes.into_iter().map(|c| (c.path, c.kind)).collect();
+        assert_eq!(changes, expected("/work", &before, &after), "{context}");
         if random.random_bool(0.25) {
             merge_some(&mut random, &mut world);
             assert_same(&context, &after, &world.view(take));
         }
         before = after;
+    }
+}
+
+/// What the image has; names that the steps use too.
+fn fill(work: &Path) {
+    for dir in ["n0/n1/n2", "n1/n0", "n2"] {
+        fs::create_dir_all(work.join(dir)).unwrap();
+    }
+    for file in ["n3", "n0/n3", "n0/n1/n3", "n0/n1/n2/n4", "n1/n2", "n2/n0"] {
+        fs::write(work.join(file), file).unwrap();
     }
 }
 
