@@ -2,6 +2,8 @@
 
 use std::{
     fs::File,
+    io::{Read as _, Write as _},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
@@ -83,12 +85,8 @@ impl Server {
     /// Starts the server and waits until it answers.
     pub fn start(&mut self) {
         self.spawn();
-        let deadline = Instant::now() + PATIENCE;
-        while !self.mayfly(&["agent", "list"]).status.success() {
-            assert!(Instant::now() < deadline, "not ready: {}", self.log());
-            assert!(self.running(), "the server ended: {}", self.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        self.wait_answering();
+        assert!(self.running(), "the server ended: {}", self.log());
     }
 
     /// Starts the server with a fault armed; it may die before it answers.
@@ -96,11 +94,30 @@ impl Server {
         self.set_env("MAYFLY_FAULT", point);
         self.spawn();
         self.environment.retain(|(key, _)| key != "MAYFLY_FAULT");
+        self.wait_answering();
+    }
+
+    /// A command must not come first: without a server it takes the data dir itself.
+    fn wait_answering(&mut self) {
         let deadline = Instant::now() + PATIENCE;
-        while self.running() && !self.mayfly(&["agent", "list"]).status.success() {
+        while self.running() && !self.answers() {
             assert!(Instant::now() < deadline, "not ready: {}", self.log());
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    fn answers(&self) -> bool {
+        let Ok(mut stream) = UnixStream::connect(self.data_dir.join("mayfly.sock")) else {
+            return false;
+        };
+        let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        let mut answer = String::new();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .is_ok()
+            && stream.write_all(request).is_ok()
+            && stream.read_to_string(&mut answer).is_ok()
+            && answer.starts_with("HTTP/1.1 200")
     }
 
     fn spawn(&mut self) {
