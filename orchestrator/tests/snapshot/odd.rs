@@ -210,7 +210,7 @@ fn a_folder_nobody_may_enter_keeps_its_mode_and_its_file() {
             if !closed.exists() {
                 fs::create_dir(&closed).unwrap();
                 fs::write(closed.join("f"), "in").unwrap();
-                fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+                fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
             }
             fs::rename(&closed, work.join("c")).unwrap();
             fs::rename(work.join("c"), &closed).unwrap();
