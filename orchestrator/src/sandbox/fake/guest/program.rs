@@ -45,6 +45,9 @@ const STREAMS: [(Stream, Stream); 2] = [
     (Stream::Stderr, Stream::StderrCut),
 ];
 
+/// What the `shell` profile's command does with its standard input.
+const FROM_STDIN: &str = r#"eval "$(cat)""#;
+
 pub(super) fn base_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
@@ -120,7 +123,8 @@ impl Program {
                 Ok(code) | Err(Exited(code)) => code,
             };
         }
-        let script = match argv.iter().skip(1).find(|word| !word.starts_with('-')) {
+        let given = argv.iter().skip(1).find(|word| !word.starts_with('-'));
+        let script = match given.filter(|script| !script.contains(FROM_STDIN)) {
             Some(script) => script.clone(),
             None => {
                 let mut all = Vec::new();
