@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use mayfly_domain::{BaseId, InstallationId};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, RwLock};
 
 use crate::{
     db::{Db, DbError, agents::Base},
+    faults,
     sandbox::{Backend, BackendError, Image},
     snapshot::{Slot, Store, StoreError},
 };
@@ -33,6 +34,7 @@ pub struct Bases {
     backend: Arc<dyn Backend>,
     installation: InstallationId,
     one_at_a_time: Arc<Mutex<()>>,
+    making: Arc<RwLock<()>>,
 }
 
 impl Bases {
@@ -42,6 +44,7 @@ impl Bases {
         store: Arc<Store>,
         backend: Arc<dyn Backend>,
         installation: InstallationId,
+        making: Arc<RwLock<()>>,
     ) -> Self {
         Bases {
             db,
@@ -49,6 +52,7 @@ impl Bases {
             backend,
             installation,
             one_at_a_time: Arc::default(),
+            making,
         }
     }
 
@@ -58,9 +62,11 @@ impl Bases {
         if let Some(base) = self.db.base_of_image(&image.id).await? {
             return Ok(base);
         }
+        let _making = self.making.read().await;
         let id = BaseId::new();
         let slots = Slot::defaults();
         let into = self.store.begin_base(&id)?;
+        faults::point("base.begun");
         let named: Vec<(String, String)> = slots
             .iter()
             .map(|slot| (slot.name.clone(), slot.path.clone()))
@@ -69,11 +75,14 @@ impl Bases {
             .backend
             .extract_base(self.installation, image, &named, &into)
             .await?;
+        faults::point("base.extracted");
         let (store, base, sealed) = (self.store.clone(), id.clone(), slots);
         tokio::task::spawn_blocking(move || store.finish_base(&base, &sealed))
             .await
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        faults::point("base.finished");
         self.db.insert_base(&id, &image.id, &facts).await?;
+        faults::point("base.after");
         Ok(Base {
             id,
             image: image.id.clone(),

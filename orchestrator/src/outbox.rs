@@ -65,7 +65,11 @@ async fn deliver(db: &Db, platforms: &Platforms, owed: &Owed) -> Result<(), DbEr
     };
     faults::point("deliver.after");
     match done {
-        Ok(platform_id) => db.delivered(owed.id, &platform_id).await,
+        Ok(platform_id) => {
+            db.delivered(owed.id, &platform_id).await?;
+            faults::point("deliver.recorded");
+            Ok(())
+        }
         Err(error @ DeliverError::Transient(_)) => {
             let pause = 1000 << owed.attempts.min(8);
             db.delivery_failed(owed.id, &error.to_string(), Some(clock::unix_ms() + pause))

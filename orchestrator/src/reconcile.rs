@@ -13,12 +13,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use mayfly_domain::LayerId;
+
 use crate::{
     clock,
     db::ticks::Tick,
     faults, observe,
     queue::Queue,
-    sandbox::Found,
+    sandbox::{BackendError, Found},
     snapshot::merging,
     tick::{TickError, Tools, blocking, destroy},
     worker::{Identity, Worker},
@@ -47,14 +49,12 @@ pub async fn at_start(worker: &Worker) -> Result<(), TickError> {
 pub async fn serve(worker: Worker) -> Result<(), TickError> {
     let tools = &worker.tools;
     let stopping = tools.supervisor.stopping();
-    let mut first = true;
+    // What a dead start left without a row: looked for until it could be looked for once.
+    let (mut strays_left, mut folders_left) = (true, true);
     while !stopping.is_cancelled() {
-        note("leftovers", leftovers(tools, &worker.identity).await);
-        if first {
-            note("strays", strays(tools, &worker.identity).await);
-            note("folders", folders(tools).await);
-            first = false;
-        }
+        note("leftovers", leftovers(tools).await);
+        strays_left = strays_left && !note("strays", strays(tools).await);
+        folders_left = folders_left && !note("folders", folders(tools).await);
         note("chains", chains(tools).await);
         note("garbage", garbage(tools).await);
         note("lanes", lanes(tools, &worker.queue).await);
@@ -69,13 +69,15 @@ pub async fn serve(worker: Worker) -> Result<(), TickError> {
     Ok(())
 }
 
-fn note(what: &'static str, result: Result<(), TickError>) {
-    if let Err(error) = result {
-        tracing::warn!(
-            what,
-            error = observe::chain(&error),
-            "left to the next round"
-        );
+/// Answers whether it was done.
+fn note(what: &'static str, result: Result<(), TickError>) -> bool {
+    match result {
+        Ok(()) => true,
+        Err(error) => {
+            let error = observe::chain(&error);
+            tracing::warn!(what, error, "left to the next round");
+            false
+        }
     }
 }
 
@@ -91,45 +93,60 @@ pub async fn orphans(tools: &Tools, identity: &Identity) -> Result<(), TickError
             .close_tick(tick.id, tick.generation, &closing)
             .await?;
         tracing::warn!(tick = %tick.id, agent = %tick.agent, "closed: its worker had died");
+        faults::point("reconcile.orphan");
     }
     Ok(())
 }
 
-/// Removes the sandboxes of closed ticks, then what they wrote.
-pub async fn leftovers(tools: &Tools, identity: &Identity) -> Result<(), TickError> {
-    let mut first_error = Ok(());
-    for tick in tools.db.unremoved(&identity.id).await? {
-        // One that is stuck does not hold up the others.
-        first_error = first_error.and(leftover(tools, &tick).await);
+/// Removes the sandboxes of closed ticks, then what they wrote. One that cannot be removed does
+/// not keep the others.
+pub async fn leftovers(tools: &Tools) -> Result<(), TickError> {
+    let mut last = Ok(());
+    for tick in tools.db.unremoved().await? {
+        if let Err(error) = leftover(tools, &tick).await {
+            let down = matches!(error, TickError::Backend(BackendError::Down { .. }));
+            last = Err(error);
+            if down {
+                break;
+            }
+        }
     }
-    first_error
+    last
 }
 
 async fn leftover(tools: &Tools, tick: &Tick) -> Result<(), TickError> {
     tools.backend.remove(&tick.names, PATIENCE).await?;
+    faults::point("reconcile.gone");
     if !tools.db.knows_layer(&tick.layer).await? {
-        let (store, layer) = (tools.store.clone(), tick.layer.clone());
-        blocking(move || {
-            store
-                .discard(&layer)
-                .and_then(|()| store.remove_layer(&layer))
-        })
-        .await??;
+        remove_folders(tools, &tick.layer).await?;
     }
     faults::point("reconcile.removed");
-    Ok(tools.db.mark_removed(tick.id).await?)
+    tools.db.mark_removed(tick.id).await?;
+    Ok(())
+}
+
+async fn remove_folders(tools: &Tools, layer: &LayerId) -> Result<(), TickError> {
+    let (store, layer) = (tools.store.clone(), layer.clone());
+    let removed = blocking(move || {
+        store
+            .discard(&layer)
+            .and_then(|()| store.remove_layer(&layer))
+    });
+    Ok(removed.await??)
 }
 
 /// Removes things with our labels and prefix that no open tick names.
-pub async fn strays(tools: &Tools, identity: &Identity) -> Result<(), TickError> {
+pub async fn strays(tools: &Tools) -> Result<(), TickError> {
+    let _alone = tools.making.write().await;
+    let mut found = tools.backend.found(tools.installation).await?;
+    // Read after the engine was asked: whatever it names had a row before it was made.
     let open: Vec<String> = tools
         .db
-        .open_names(&identity.id)
+        .open_names()
         .await?
         .into_iter()
         .flat_map(|names| names.volumes.into_iter().chain([names.container]))
         .collect();
-    let mut found = tools.backend.found(tools.installation).await?;
     // Containers first: a volume in use cannot be removed.
     found.sort_by_key(|found| matches!(found, Found::Volume(_)));
     for stray in found {
@@ -139,31 +156,39 @@ pub async fn strays(tools: &Tools, identity: &Identity) -> Result<(), TickError>
         if !open.contains(name) {
             tracing::warn!(name, "stray removed");
             tools.backend.remove(&stray.names(), PATIENCE).await?;
+            faults::point("reconcile.stray");
         }
     }
     Ok(())
 }
 
-/// Removes layer and upper folders that no row names: a crash came between a rename and its row.
+/// Removes layer, upper and base folders that no row names: a crash came between a rename and its
+/// row.
 pub async fn folders(tools: &Tools) -> Result<(), TickError> {
+    let _alone = tools.making.write().await;
     let store = tools.store.clone();
-    let (sealed, unsealed) = blocking(move || -> Result<_, crate::snapshot::StoreError> {
+    let (layers, bases) = blocking(move || -> Result<_, crate::snapshot::StoreError> {
         store.empty_trash()?;
-        Ok((store.list_layers()?, store.list_unsealed()?))
+        store.discard_unfinished_bases()?;
+        let layers = [store.list_layers()?, store.list_unsealed()?].concat();
+        Ok((layers, store.list_bases()?))
     })
     .await??;
-    for layer in sealed.into_iter().chain(unsealed) {
+    for layer in layers {
+        // In this order: a tick that is over now has written its row, if ever it does.
         let db = &tools.db;
-        if db.knows_layer(&layer).await? || db.layer_may_be_written(&layer).await? {
+        if db.layer_may_be_written(&layer).await? || db.knows_layer(&layer).await? {
             continue;
         }
-        let store = tools.store.clone();
-        blocking(move || {
-            store
-                .discard(&layer)
-                .and_then(|()| store.remove_layer(&layer))
-        })
-        .await??;
+        remove_folders(tools, &layer).await?;
+        faults::point("reconcile.folder");
+    }
+    let known = tools.db.bases().await?;
+    for base in bases {
+        if !known.iter().any(|row| row.id == base) {
+            let store = tools.store.clone();
+            blocking(move || store.remove_base(&base)).await??;
+        }
     }
     Ok(())
 }
@@ -195,6 +220,7 @@ pub async fn chains(tools: &Tools) -> Result<(), TickError> {
 /// to the trash second.
 pub async fn garbage(tools: &Tools) -> Result<(), TickError> {
     for layer in tools.db.forget_unneeded_layers().await? {
+        faults::point("garbage.forgotten");
         let store = tools.store.clone();
         blocking(move || store.remove_layer(&layer)).await??;
     }

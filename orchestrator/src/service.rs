@@ -1,7 +1,8 @@
 //! The parts come to life in the right order: database, identity, clean state, then loops.
 
 use std::{
-    io,
+    fs::File,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -21,6 +22,7 @@ use crate::{
         Db, DbError,
         installation::{Binding, Installation},
     },
+    faults,
     outbox::{self, Platforms},
     queue, reconcile,
     sandbox::{Backend, BackendError},
@@ -120,6 +122,7 @@ impl Service {
         bind_engine(&db, &installation, &parts).await?;
         let id = worker_id(&parts.data_dir)?;
         let epoch = db.start_worker(&id, LEASE).await?;
+        faults::point("start.epoch");
         let tools = Tools {
             db: db.clone(),
             store: store.clone(),
@@ -132,6 +135,7 @@ impl Service {
             init: parts.init,
             host_disk: HostDisk::new(parts.data_dir, parts.disk),
             attempts: parts.worker.attempts,
+            making: Arc::default(),
         };
         let worker = Worker {
             tools,
@@ -148,7 +152,8 @@ impl Service {
         reconcile::at_start(&worker)
             .await
             .map_err(|error| StartError::Reconcile(Box::new(error)))?;
-        let bases = Bases::new(db.clone(), store, parts.backend, installation.id);
+        let making = worker.tools.making.clone();
+        let bases = Bases::new(db.clone(), store, parts.backend, installation.id, making);
         let commands = Commands::new(&worker, bases);
         let supervisor = &parts.supervisor;
         parts.lease.confirm(clock::boot_time());
@@ -269,6 +274,16 @@ fn version(text: &str) -> Vec<u64> {
         .collect()
 }
 
+/// A crash leaves all of it or nothing.
+fn write_durably(folder: &Path, path: &Path, text: &str) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let mut file = File::create(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&fresh, path)?;
+    File::open(folder)?.sync_all()
+}
+
 fn worker_id(data_dir: &Path) -> Result<String, StartError> {
     let path = data_dir.join("worker");
     let file = |source| StartError::File {
@@ -280,7 +295,7 @@ fn worker_id(data_dir: &Path) -> Result<String, StartError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file(error)),
         _ => {
             let id = uuid::Uuid::now_v7().to_string();
-            std::fs::write(&path, &id).map_err(file)?;
+            write_durably(data_dir, &path, &id).map_err(file)?;
             Ok(id)
         }
     }

@@ -106,6 +106,14 @@ pub enum StoreError {
         /// As given.
         name: String,
     },
+    /// A layer that a state stands on is not there: going on without it would show another state.
+    #[error(
+        "layer {layer} of this state is missing: bring l/{layer} back from a backup, or roll back"
+    )]
+    Missing {
+        /// Which.
+        layer: LayerId,
+    },
     /// A call about one path failed.
     #[error("cannot work on {}", path.display())]
     Io {
@@ -153,12 +161,17 @@ impl Store {
         if text.len() > DATA_DIR_MAX {
             return Err(bad("must not be longer than 60 bytes"));
         }
+        let mut fresh = false;
         for folder in ["b", "l", "u", "t"] {
             let path = data_dir.join(folder);
             match rustix::fs::mkdir(&path, 0o700.into()) {
-                Ok(()) | Err(Errno::EXIST) => {}
+                Ok(()) => fresh = true,
+                Err(Errno::EXIST) => {}
                 Err(error) => return Err(StoreError::io(path, error)),
             }
+        }
+        if fresh {
+            durable::folder(data_dir)?;
         }
         Ok(Store {
             data_dir: data_dir.to_owned(),
@@ -204,8 +217,8 @@ impl Store {
     }
 }
 
-fn ids_in(dir: &Path) -> Result<Vec<LayerId>, StoreError> {
-    let read = || -> io::Result<Vec<LayerId>> {
+fn ids_in<Id: std::str::FromStr>(dir: &Path) -> Result<Vec<Id>, StoreError> {
+    let read = || -> io::Result<Vec<Id>> {
         let names = std::fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name()));
         let names: Vec<_> = names.collect::<io::Result<_>>()?;
         Ok(names

@@ -21,6 +21,7 @@ pub mod state;
 use std::{path::PathBuf, sync::Arc};
 
 use mayfly_domain::{Apology, InstallationId};
+use tokio::sync::RwLock;
 
 use crate::{
     agent::profile::Profile,
@@ -59,6 +60,9 @@ pub struct Tools {
     pub host_disk: HostDisk,
     /// Interrupted ticks per message before it is parked.
     pub attempts: u32,
+    /// Shared while something is made that no row names yet (a merged layer, a base); held alone
+    /// while what no row names is removed.
+    pub making: Arc<RwLock<()>>,
 }
 
 /// What this tick is about.
@@ -104,6 +108,9 @@ pub enum TickError {
     /// The proof that nothing can write any more is missing.
     #[error("the sandbox could not be removed")]
     NotRemoved(#[source] BackendError),
+    /// Somebody closed it, or the head moved: nothing was written.
+    #[error("the claim was lost before the commit")]
+    Lost,
     /// A helper panicked.
     #[error("a part of the tick panicked: {0}")]
     Panic(String),

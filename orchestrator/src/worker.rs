@@ -287,13 +287,17 @@ impl Worker {
         let slots = crate::snapshot::Slot::defaults();
         let names =
             |layer: &mayfly_domain::LayerId| Names::of(installation, layer.as_str(), &slots);
+        // Read before the claim: an error after it would leave the tick open.
+        let Some(agent) = db.agent(lane).await? else {
+            return Ok(None);
+        };
+        let base = db.base(&agent.base).await?;
         let claim = db
             .claim(lane, &self.identity.id, self.identity.epoch, names)
             .await?;
         let Some(claim) = claim else {
             return Ok(Some(SOON));
         };
-        let base = db.base(&claim.agent.base).await?;
         let job = Job {
             claim,
             profile,

@@ -171,6 +171,7 @@ impl Db {
     pub async fn insert_agent(&self, agent: &Agent, thread: &ThreadKey) -> Result<(), DbError> {
         let mut tx = self.begin().await?;
         insert_agent(&mut tx, agent, thread).await?;
+        crate::faults::point("agent.inside");
         tx.commit().await?;
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! Who this installation is, and which start of its worker this is.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use mayfly_domain::InstallationId;
 use sqlx::Row as _;
 
 use super::{Db, DbError, parse};
-use crate::clock;
+use crate::{clock, sandbox::Names};
 
 /// The binding of a data dir to one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,17 +72,28 @@ impl Db {
     }
 
     /// Binds a copied installation to its new place under a new id, so that it never touches what
-    /// the original runs.
+    /// the original runs: what its ticks have made on the engine is the original's from now on.
     pub async fn adopt(&self, binding: &Binding) -> Result<InstallationId, DbError> {
         let id = InstallationId::new();
+        let mut tx = self.begin().await?;
+        let nothing = Names {
+            container: String::new(),
+            volumes: Vec::new(),
+            sockets: PathBuf::new(),
+        };
+        sqlx::query("UPDATE ticks SET names = $1 WHERE removed_at IS NULL")
+            .bind(serde_json::to_string(&nothing).expect("names are plain"))
+            .execute(&mut *tx)
+            .await?;
         sqlx::query(
             "UPDATE installation SET id = $1, machine_id = $2, data_dir = $3, engine_id = NULL",
         )
         .bind(id.to_string())
         .bind(&binding.machine_id)
         .bind(&binding.data_dir)
-        .execute(self.writer())
+        .execute(&mut *tx)
         .await?;
+        tx.commit().await?;
         Ok(id)
     }
 

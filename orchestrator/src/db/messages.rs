@@ -153,6 +153,7 @@ impl Db {
             .execute(&mut *tx)
             .await?;
         }
+        crate::faults::point("accept.inside");
         tx.commit().await?;
         Ok(Acceptance::Accepted(Accepted {
             message: id,

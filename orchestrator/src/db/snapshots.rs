@@ -111,6 +111,7 @@ impl Db {
         if inserted == 1 {
             super::ticks::insert_layer(&mut tx, layer, size, now).await?;
         }
+        crate::faults::point("merge.inside");
         tx.commit().await?;
         Ok(inserted == 1)
     }

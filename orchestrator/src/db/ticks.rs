@@ -339,6 +339,7 @@ impl Db {
         .bind(now)
         .execute(&mut *tx)
         .await?;
+        crate::faults::point("claim.inside");
         tx.commit().await?;
         Ok(Some(claim))
     }
@@ -412,6 +413,7 @@ impl Db {
         if moved != 1 {
             return Ok(false);
         }
+        crate::faults::point("commit.inside");
         tx.commit().await?;
         crate::faults::lose_answer("commit.answer")
             .map_err(|error| DbError::Sql(sqlx::Error::Io(error)))?;
@@ -427,6 +429,7 @@ impl Db {
     ) -> Result<bool, DbError> {
         let mut tx = self.begin().await?;
         let closed = close(&mut tx, id, generation, end, None).await?;
+        crate::faults::point("close.inside");
         tx.commit().await?;
         Ok(closed)
     }
@@ -451,25 +454,24 @@ impl Db {
         Ok(ticks.pop())
     }
 
-    /// Open ticks of a worker's earlier starts: their sandboxes are dead or dying.
+    /// Open ticks of any earlier start: an embedded database has one process, whatever name its
+    /// worker had before, so their sandboxes are dead or dying.
     pub async fn orphans(&self, worker: &str, epoch: i64) -> Result<Vec<Tick>, DbError> {
-        let clause = format!("WHERE worker = $1 AND outcome IS NULL AND epoch < {epoch}");
+        let clause =
+            format!("WHERE outcome IS NULL AND (worker <> $1 OR epoch < {epoch}) ORDER BY id");
         self.select(&clause, worker).await
     }
 
     /// Closed ticks whose sandbox is not proved to be gone.
-    pub async fn unremoved(&self, worker: &str) -> Result<Vec<Tick>, DbError> {
-        self.select(
-            "WHERE worker = $1 AND removed_at IS NULL AND outcome IS NOT NULL",
-            worker,
-        )
-        .await
+    pub async fn unremoved(&self) -> Result<Vec<Tick>, DbError> {
+        let clause = "WHERE removed_at IS NULL AND outcome IS NOT NULL AND outcome <> $1";
+        self.select(clause, "").await
     }
 
-    /// Everything that this worker's open ticks may have created.
-    pub async fn open_names(&self, worker: &str) -> Result<Vec<Names>, DbError> {
+    /// Everything that open ticks may have created.
+    pub async fn open_names(&self) -> Result<Vec<Names>, DbError> {
         let open = self
-            .select("WHERE worker = $1 AND outcome IS NULL", worker)
+            .select("WHERE outcome IS NULL AND id <> $1", "")
             .await?;
         Ok(open.into_iter().map(|tick| tick.names).collect())
     }

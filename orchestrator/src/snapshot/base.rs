@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use mayfly_domain::BaseId;
 
 use super::{
-    SealError, Slot, Store, StoreError, begin::make, checked, durable, fix, notes::Notes, ops,
-    stack::Stack, trash, tree::Tree,
+    SealError, Slot, Store, StoreError, begin::make, checked, durable, fix, ids_in, notes::Notes,
+    ops, stack::Stack, trash, tree::Tree,
 };
+
+/// What a base is called until it is whole.
+const ASIDE: &str = ".base-";
 
 impl Store {
     /// An empty folder to fill: one folder per slot, and files beside them. What an earlier
@@ -36,8 +39,33 @@ impl Store {
         durable::folder(&self.data_dir.join("u"))
     }
 
+    /// All finished bases, in no order.
+    pub fn list_bases(&self) -> Result<Vec<BaseId>, StoreError> {
+        ids_in(&self.data_dir.join("b"))
+    }
+
+    /// Legal when no row and no mount names the base; repeatable.
+    pub fn remove_base(&self, base: &BaseId) -> Result<(), StoreError> {
+        self.throw_away(&self.base_dir(base))
+    }
+
+    /// Legal when no base is being filled; repeatable.
+    pub fn discard_unfinished_bases(&self) -> Result<(), StoreError> {
+        let uppers = self.data_dir.join("u");
+        let names: std::io::Result<Vec<_>> = std::fs::read_dir(&uppers)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
+        let names = names.map_err(|error| StoreError::io(&uppers, error))?;
+        let unfinished = names
+            .iter()
+            .filter(|name| name.as_encoded_bytes().starts_with(ASIDE.as_bytes()));
+        for name in unfinished {
+            self.throw_away(&uppers.join(name))?;
+        }
+        Ok(())
+    }
+
     fn base_aside(&self, base: &BaseId) -> PathBuf {
-        self.data_dir.join("u").join(format!(".base-{base}"))
+        self.data_dir.join("u").join(format!("{ASIDE}{base}"))
     }
 }
 

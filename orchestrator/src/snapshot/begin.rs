@@ -28,8 +28,14 @@ impl Store {
         slots: &[Slot],
     ) -> Result<Vec<Upper>, StoreError> {
         checked(slots)?;
+        if let Some(missing) = layers.iter().find(|layer| !self.present(layer)) {
+            return Err(StoreError::Missing {
+                layer: missing.clone(),
+            });
+        }
         let dir = self.upper_dir(layer);
         make(&dir)?;
+        crate::faults::point("begin.folder");
         slots
             .iter()
             .map(|slot| {

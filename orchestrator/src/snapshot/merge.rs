@@ -5,6 +5,8 @@ use std::{os::fd::OwnedFd, rc::Rc};
 
 use mayfly_domain::{BaseId, LayerId};
 
+use crate::faults;
+
 use super::{
     LayerSize, SealError, Slot, Store, StoreError, attrs,
     begin::make,
@@ -50,12 +52,14 @@ impl Store {
             }
         }
         let size = size(&ready, slots)?;
+        faults::point("merge.placed");
         for slot in slots {
             let out = ready.join(&slot.name);
             if out.is_dir() {
                 durable::contents(&Tree::open(&out)?, size.inodes)?;
             }
         }
+        faults::point("merge.synced");
         self.publish(into)?;
         Ok(size)
     }

@@ -37,14 +37,24 @@ pub async fn merge(tools: &Tools, agent: AgentId) -> Result<(), TickError> {
     if layers.len() < 2 {
         return Ok(());
     }
+    let _making = tools.making.read().await;
     let into = LayerId::new();
     let (store, base, target) = (tools.store.clone(), agent.base.clone(), into.clone());
     faults::point("merge.before");
-    let size = blocking(move || store.merge(&base, &layers, &target, &Slot::defaults())).await??;
+    let size = blocking(move || {
+        let merged = store.merge(&base, &layers, &target, &Slot::defaults());
+        // A full disk must not get fuller with every round.
+        if merged.is_err() {
+            let _ = store.discard(&target);
+        }
+        merged
+    })
+    .await??;
     faults::point("merge.built");
     if !tools.db.insert_merge(head, &into, size).await? {
         let (store, extra) = (tools.store.clone(), into);
         blocking(move || store.remove_layer(&extra)).await??;
     }
+    faults::point("merge.after");
     Ok(())
 }

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use mayfly_domain::{BaseId, LayerId};
 use rustix::fs::fstat;
 
+use crate::faults;
+
 use super::{
     Caps, LayerSize, Slot, Store, StoreError, attrs, begin::make, checked, durable, fix,
     measure::Measure, notes::Notes, ops, stack::Stack, trash, tree, tree::Tree,
@@ -88,6 +90,7 @@ impl Store {
         }
         let parts = self.parts(&dir, base, layers, slots)?;
         let before = measure(&parts, Some(caps))?;
+        faults::point("seal.measured");
         let mut notes = Notes::default();
         let mut changed = false;
         for part in &parts {
@@ -98,6 +101,7 @@ impl Store {
         } else {
             before
         };
+        faults::point("seal.fixed");
         let gathered = gather(&dir, &parts, size.inodes)?;
         if gathered {
             self.publish(layer)?;
@@ -163,7 +167,9 @@ impl Store {
     pub(super) fn publish(&self, layer: &LayerId) -> Result<(), StoreError> {
         let (from, to) = (ready_dir(&self.upper_dir(layer)), self.layer_dir(layer));
         durable::folder(&from)?;
+        faults::point("publish.before");
         ops::rename_path(&from, &to).map_err(|error| StoreError::io(&from, error))?;
+        faults::point("publish.renamed");
         self.settle(layer)
     }
 
@@ -174,6 +180,7 @@ impl Store {
         if rest.is_dir() {
             durable::folder(&rest)?;
         }
+        faults::point("publish.durable");
         self.discard(layer)
     }
 }
@@ -204,6 +211,7 @@ fn gather(dir: &Path, parts: &[Part<'_>], count: u64) -> Result<bool, StoreError
         }
         any = true;
         durable::contents(&part.tree, count)?;
+        faults::point("seal.synced");
         let to = ready.join(&part.slot.name);
         ops::rename_path(&part.path, &to).map_err(|error| StoreError::io(&part.path, error))?;
     }

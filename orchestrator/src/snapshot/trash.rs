@@ -36,7 +36,10 @@ impl Store {
         let unique = uuid::Uuid::new_v4().simple().to_string();
         let trash = self.data_dir.join("t").join(unique);
         match ops::rename_path(path, &trash) {
-            Ok(()) => remove(&trash),
+            Ok(()) => {
+                crate::faults::point("trash.renamed");
+                remove(&trash)
+            }
             Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(StoreError::io(path, error)),
         }

@@ -86,7 +86,7 @@ pub async fn commit(tools: &Tools, job: &Job, reported: Reported) -> Result<(), 
     };
     faults::point("commit.after");
     if !written {
-        tracing::warn!(tick = %claim.tick, "the claim was lost before the commit: nothing written");
+        return Err(TickError::Lost);
     }
     destroy::discard_unless_committed(tools, job).await;
     Ok(())

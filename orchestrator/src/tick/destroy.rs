@@ -17,7 +17,7 @@ use crate::{
         messages::Message,
         ticks::{Closing, MessageFate, Usage},
     },
-    observe,
+    faults, observe,
     sandbox::BackendError,
 };
 
@@ -25,6 +25,7 @@ use crate::{
 pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
     let tick = job.claim.tick;
     tools.running.leave(tick);
+    let tried = matches!(error, TickError::NotRemoved(_) | TickError::Ended(_));
     let mut ended = match error {
         TickError::Ended(ended) => *ended,
         TickError::NotRemoved(error) => {
@@ -36,15 +37,18 @@ pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
             judge(&other)
         }
     };
-    if !ended.removed {
+    // Where the report has tried for long without success, the reconciler goes on.
+    if !ended.removed && !tried {
         let removal = tools.backend.remove(&job.claim.names, report::PROOF).await;
         ended.removed = removal.is_ok();
     }
     let closing = closing(&job.claim.message, tick, ended, tools.attempts, "none");
     let removed = closing.removed;
     close(tools, job, &closing).await;
+    faults::point("destroy.closed");
     if removed {
         discard_unless_committed(tools, job).await;
+        faults::point("destroy.discarded");
     }
 }
 

@@ -192,6 +192,7 @@ impl Program<'_> {
             Stream::StderrCut => output.stderr.cut = count(),
         }
         write(transcript, entry)?;
+        faults::point("run.output");
         Ok(Event::Wrote)
     }
 

@@ -24,6 +24,7 @@ pub async fn scope(tools: &Tools, job: &Job, mut spawned: Spawned) -> Result<Sco
         &tools.supervisor,
     )
     .map_err(|error| TickError::Control(error.into()))?;
+    faults::point("scope.opened");
     spawned
         .live
         .control
