@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod engine;
+pub mod front;
+pub mod second_engine;
 pub mod server;
 pub mod world;
