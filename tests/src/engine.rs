@@ -30,6 +30,22 @@ pub fn volumes(prefix: &str) -> Vec<String> {
     )
 }
 
+/// Takes away the tags by which an installation, known by the prefix of its names, kept its images.
+pub fn forget_images(prefix: &str) {
+    let kept = prefix
+        .trim_end_matches('-')
+        .replacen("mayfly-", "mayfly/keep-", 1);
+    for image in named(
+        &run(
+            "docker",
+            &["images", "--format", "{{.Repository}}:{{.Tag}}"],
+        ),
+        &kept,
+    ) {
+        run("docker", &["rmi", "--no-prune", &image]);
+    }
+}
+
 /// Mounts that name this path.
 pub fn mounts(path: &str) -> Vec<String> {
     let table = std::fs::read_to_string("/proc/mounts").expect("/proc is mounted");

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod bench;
 pub mod engine;
 pub mod front;
 pub mod second_engine;

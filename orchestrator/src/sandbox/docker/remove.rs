@@ -10,7 +10,10 @@ use bollard::{
 use tokio::time::Instant;
 
 use super::{Docker, connect::status, failed_io};
-use crate::sandbox::{BackendError, Names};
+use crate::{
+    faults,
+    sandbox::{BackendError, Names},
+};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -25,9 +28,11 @@ impl Docker {
         if !names.container.is_empty() {
             self.until_gone(Thing::Container, &names.container, until)
                 .await?;
+            faults::point("remove.container");
         }
         for volume in &names.volumes {
             self.until_gone(Thing::Volume, volume, until).await?;
+            faults::point("remove.volume");
         }
         match std::fs::remove_dir_all(&names.sockets) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -15,8 +15,9 @@ use mayfly_init::exit::Code;
 use tokio::net::UnixListener;
 
 use super::{Docker, connect::status, create, failed_io};
-use crate::sandbox::{
-    BackendError, Control, ControlError, Live, Notices, SandboxSpec, control, sockets,
+use crate::{
+    faults,
+    sandbox::{BackendError, Control, ControlError, Live, Notices, SandboxSpec, control, sockets},
 };
 
 /// From the engine's answer to `start` until init is ready.
@@ -37,12 +38,14 @@ impl Docker {
                 _ => self.failed(error, "create container", name).await,
             });
         }
+        faults::point("spawn.created");
         if let Err(error) = client
             .start_container(name, None::<StartContainerOptions>)
             .await
         {
             return Err(self.failed(error, "start container", name).await);
         }
+        faults::point("spawn.started");
 
         let not_ready = |reason: String| BackendError::NotReady {
             name: name.clone(),

@@ -1,0 +1,11 @@
+//! What benches share: the form of their figures and the pieces that measure.
+//!
+//! To add a bench: a file below `bench/` that fills a [`figure::Report`], and a verb in
+//! `bin/mayfly-bench.rs`.
+
+pub mod bare;
+pub mod figure;
+pub mod memory;
+pub mod neighbour;
+pub mod points;
+pub mod tick;

@@ -1,0 +1,32 @@
+//! What a process holds in memory.
+
+use std::fs;
+
+/// Mebibytes of a process.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    /// Resident.
+    pub rss: f64,
+    /// Resident, shared pages counted by their share.
+    pub pss: f64,
+}
+
+impl Memory {
+    /// Of a living process.
+    pub fn of(pid: u32) -> Memory {
+        let path = format!("/proc/{pid}/smaps_rollup");
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line
+                .and_then(|line| line.split_whitespace().next())
+                .and_then(|n| n.parse().ok());
+            kib.map(|kib: f64| kib / 1024.0)
+                .unwrap_or_else(|| panic!("{path} has no {name}"))
+        };
+        Memory {
+            rss: field("Rss:"),
+            pss: field("Pss:"),
+        }
+    }
+}

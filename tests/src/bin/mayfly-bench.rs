@@ -1,0 +1,71 @@
+//! Measures Mayfly: `tests/bench` builds and runs it.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use mayfly_tests::bench::{figure::Report, neighbour, tick};
+
+#[derive(Parser)]
+#[command(about = "Measures Mayfly on real Docker; needs root")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// What a tick costs: against a bare container, by size of the state, with neighbours.
+    Tick {
+        /// Writes the figures as a JSON list.
+        #[arg(long)]
+        json: Option<PathBuf>,
+        /// Measurements per figure.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+        /// The program whose memory at rest is measured.
+        #[arg(long)]
+        program: PathBuf,
+    },
+    /// Dirties a file without end.
+    #[command(hide = true, name = neighbour::VERB)]
+    Neighbour { file: PathBuf },
+}
+
+fn main() -> ExitCode {
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .expect("nothing was installed before the first line");
+    match Cli::parse().verb {
+        Verb::Tick {
+            json,
+            rounds,
+            program,
+        } => {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .enable_all()
+                .build();
+            let runtime = runtime.expect("a runtime");
+            let report = runtime.block_on(tick::run(rounds, &program));
+            finish(&report, json)
+        }
+        Verb::Neighbour { file } => {
+            let Err(error) = neighbour::write(&file);
+            eprintln!("{}: {error}", file.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn finish(report: &Report, json: Option<PathBuf>) -> ExitCode {
+    print!("{report}");
+    let Some(path) = json else {
+        return ExitCode::SUCCESS;
+    };
+    match report.write_json(&path) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}: {error}", path.display());
+            ExitCode::FAILURE
+        }
+    }
+}
