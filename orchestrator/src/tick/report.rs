@@ -58,9 +58,8 @@ pub async fn report(tools: &Tools, job: &Job, ran: Ran) -> Result<Reported, Tick
         output_bytes: (ran.output.stdout.total() + ran.output.stderr.total()) as i64,
         ..Usage::default()
     };
-    if let Some(note) = oom_of_a_child(&ran, &verdict) {
-        usage.notes.push(note);
-    }
+    usage.notes.extend(another_sandbox(job));
+    usage.notes.extend(oom_of_a_child(&ran, &verdict));
     let exit_code = ran.exit.and_then(|exit| exit.code);
     let _ = ran.control.end().await;
     faults::point("report.ended");
@@ -117,6 +116,17 @@ pub async fn report(tools: &Tools, job: &Job, ran: Ran) -> Result<Reported, Tick
         exit_code,
         usage,
         watch,
+    })
+}
+
+/// Another sandbox changes the root file system only.
+fn another_sandbox(job: &Job) -> Option<String> {
+    let own = &job.claim.agent.image;
+    (job.image.id != *own).then(|| {
+        format!(
+            "ran in {} instead of its own image; files and identity are the agent's",
+            job.image.name
+        )
     })
 }
 
