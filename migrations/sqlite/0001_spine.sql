@@ -127,6 +127,8 @@ CREATE TABLE bases (
     uid         BIGINT NOT NULL,
     gid         BIGINT NOT NULL,
     notes       TEXT   NOT NULL DEFAULT '[]',
+    -- The name by which a registry gives the image again, NULL where none can.
+    registry    TEXT,
     created_at  BIGINT NOT NULL
 );
 

@@ -6,6 +6,7 @@
 
 pub mod agents;
 pub mod deliveries;
+pub mod images;
 pub mod installation;
 pub mod messages;
 pub mod snapshots;

@@ -4,6 +4,7 @@ pub mod agent;
 pub mod bases;
 pub mod command;
 pub mod gateway;
+pub mod images;
 pub mod inbox;
 pub mod outbox;
 pub mod queue;

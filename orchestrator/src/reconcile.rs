@@ -9,6 +9,7 @@
 //! | no folder without a row | [`folders`] removes layers and uppers nobody names |
 //! | no lane with work that the queue does not know | [`lanes`] offers it |
 //! | no chain near the mount limit | [`chains`] merges it |
+//! | no image in use that a prune loses | [`keep_images`] marks it, archives it, forgets it |
 //! | no layer that nothing needs | [`garbage`] removes it |
 
 use std::{sync::Arc, time::Duration};
@@ -70,6 +71,26 @@ pub async fn serve(worker: Worker) -> Result<(), TickError> {
 }
 
 /// Answers whether it was done.
+/// Keeps images in use at hand until the process comes to rest: a loop of its own, because an
+/// archive takes long to write.
+pub async fn keep_images(worker: Worker) -> Result<(), TickError> {
+    let images = &worker.tools.images;
+    let stopping = worker.tools.supervisor.stopping();
+    let rounds = async {
+        loop {
+            note(
+                "image marks",
+                images.forget().await.map_err(TickError::from),
+            );
+            let kept = images.keep(worker.is_at_rest()).await;
+            note("images", kept.map_err(TickError::from));
+            tokio::time::sleep(PERIOD).await;
+        }
+    };
+    let _: Option<()> = stopping.run_until_cancelled(rounds).await;
+    Ok(())
+}
+
 fn note(what: &'static str, result: Result<(), TickError>) -> bool {
     match result {
         Ok(()) => true,

@@ -79,6 +79,24 @@ impl Found {
     }
 }
 
+/// What the engine tells of an image that it keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The name by which a registry gives exactly this image again; none where no registry can.
+    pub registry: Option<String>,
+    /// About the size of its archive.
+    pub bytes: u64,
+}
+
+/// What gives an image again that the engine has lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A registry, asked by a name that holds the content's digest.
+    Registry(String),
+    /// An archive that [`Backend::archive`] wrote.
+    Archive(PathBuf),
+}
+
 /// Why the engine did not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
@@ -147,8 +165,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Copies each slot's folder as the image has it to `into/<slot name>`, and the image's
     /// passwd and group with the agent's line to `into/passwd` and `into/group`. `into` exists
     /// and is empty; devices and setuid bits are already stripped when this returns; a slot
-    /// folder that the image lacks or root owns belongs to the agent. The image is tagged so
-    /// that a prune keeps it.
+    /// folder that the image lacks or root owns belongs to the agent. The image is kept
+    /// (see [`Backend::keep`]). An image that would lose what agents write is refused: a `VOLUME`
+    /// outside the slots or below one, a slot's folder that is a link.
     async fn extract_base(
         &self,
         installation: InstallationId,
@@ -156,6 +175,25 @@ pub trait Backend: Send + Sync + 'static {
         slots: &[(String, String)],
         into: &Path,
     ) -> Result<BaseFacts, BackendError>;
+
+    /// Marks an image, by id, as used by an installation, so that a prune keeps it: idle agents have no
+    /// container, so the engine takes their image for unused. Repeatable.
+    async fn keep(&self, installation: InstallationId, image: &str) -> Result<Kept, BackendError>;
+
+    /// Takes back every mark of this installation but those of `in_use`. An image that nothing
+    /// else names is then gone from the engine; one that a container uses keeps its mark.
+    async fn release(
+        &self,
+        installation: InstallationId,
+        in_use: &[String],
+    ) -> Result<(), BackendError>;
+
+    /// Writes an image, by id, to a file that does not exist yet. On an error the caller removes
+    /// what is there; after `Ok` the file is whole and its data durable, its name is not yet.
+    async fn archive(&self, image: &str, into: &Path) -> Result<(), BackendError>;
+
+    /// Brings an image back. `Ok` only if the engine now has this very id.
+    async fn restore(&self, image: &str, from: &Origin) -> Result<(), BackendError>;
 
     /// Creates and starts the sandbox and waits for init's `Ready`. On an error the caller still
     /// owes a [`Backend::remove`] of the names.

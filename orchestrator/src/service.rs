@@ -23,6 +23,7 @@ use crate::{
         installation::{Binding, Installation},
     },
     faults,
+    images::Images,
     outbox::{self, Platforms},
     queue, reconcile,
     sandbox::{Backend, BackendError},
@@ -123,7 +124,16 @@ impl Service {
         let id = worker_id(&parts.data_dir)?;
         let epoch = db.start_worker(&id, LEASE).await?;
         faults::point("start.epoch");
+        let host_disk = HostDisk::new(parts.data_dir.clone(), parts.disk);
+        let images = Images::new(
+            db.clone(),
+            parts.backend.clone(),
+            installation.id,
+            &parts.data_dir,
+            host_disk.clone(),
+        );
         let tools = Tools {
+            images,
             db: db.clone(),
             store: store.clone(),
             blobs,
@@ -131,9 +141,9 @@ impl Service {
             supervisor: parts.supervisor.clone(),
             running: Running::default(),
             installation: installation.id,
-            data_dir: parts.data_dir.clone(),
+            data_dir: parts.data_dir,
             init: parts.init,
-            host_disk: HostDisk::new(parts.data_dir, parts.disk),
+            host_disk,
             attempts: parts.worker.attempts,
             making: Arc::default(),
         };
@@ -161,6 +171,7 @@ impl Service {
         supervisor.standing("worker", worker.clone().serve());
         supervisor.standing("disk guard", worker.clone().guard_disk());
         supervisor.standing("reconciler", reconcile::serve(worker.clone()));
+        supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
         let outbox = outbox::serve(db, parts.platforms, worker.bell.clone(), supervisor.clone());
         supervisor.standing("outbox", outbox);
         Ok(Service { commands, worker })

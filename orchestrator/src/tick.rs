@@ -27,6 +27,7 @@ use crate::{
     agent::profile::Profile,
     blobs::Blobs,
     db::{Db, agents::Base, ticks::Claim},
+    images::Images,
     sandbox::{Backend, BackendError, Image},
     snapshot::Store,
     supervise::Supervisor,
@@ -46,6 +47,8 @@ pub struct Tools {
     pub blobs: Blobs,
     /// The engine.
     pub backend: Arc<dyn Backend>,
+    /// What sandboxes are made from.
+    pub images: Images,
     /// Spawns the tick's helpers.
     pub supervisor: Supervisor,
     /// Ticks that can be asked to end.
@@ -99,6 +102,9 @@ pub enum TickError {
     /// Files to send.
     #[error("a file to send could not be stored")]
     Blobs(#[from] crate::blobs::BlobError),
+    /// The images.
+    #[error("images in use could not be kept")]
+    Images(#[from] crate::images::ImagesError),
     /// Rows.
     #[error(transparent)]
     Db(#[from] crate::db::DbError),

@@ -229,7 +229,8 @@ impl Worker {
         matches!(self.tools.db.tick(tick).await, Ok(Some(tick)) if tick.outcome.is_none())
     }
 
-    fn is_at_rest(&self) -> bool {
+    /// Whether no tick runs.
+    pub fn is_at_rest(&self) -> bool {
         self.slots.available_permits() == self.config.max_running as usize
     }
 
@@ -255,7 +256,7 @@ impl Worker {
         };
         let image = match self
             .tools
-            .backend
+            .images
             .resolve(&sandbox_of(&agent, &message))
             .await
         {

@@ -188,7 +188,7 @@ impl Commands {
         &self,
         reference: &SandboxRef,
     ) -> Result<crate::db::agents::Base, RequestError> {
-        let image = self.backend.resolve(reference).await.map_err(unavailable)?;
+        let image = self.images.resolve(reference).await.map_err(unavailable)?;
         self.bases
             .ensure(&image)
             .await

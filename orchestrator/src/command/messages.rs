@@ -27,7 +27,7 @@ impl Commands {
             .map_err(|error| RequestError::Invalid(error.to_string()))?;
         self.row(agent).await?;
         if let Some(sandbox) = &send.sandbox {
-            self.backend.resolve(sandbox).await.map_err(unavailable)?;
+            self.images.resolve(sandbox).await.map_err(unavailable)?;
         }
         let key = match send.idempotency_key {
             None => format!("mayfly:{}", MessageId::new()),

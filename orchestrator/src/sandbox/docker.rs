@@ -3,6 +3,7 @@
 //! Nothing here attaches to a container or reads its logs: what programs read and write goes over
 //! the control socket.
 
+mod archive;
 mod base;
 mod connect;
 mod create;
@@ -20,7 +21,9 @@ use async_trait::async_trait;
 use bollard::{Docker as Client, errors::Error};
 use mayfly_domain::{InstallationId, SandboxRef};
 
-use super::{Backend, BackendError, BaseFacts, Engine, Found, Image, Live, Names, SandboxSpec};
+use super::{
+    Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, SandboxSpec,
+};
 use crate::{clock::Lease, supervise::Supervisor};
 use connect::Connection;
 
@@ -108,6 +111,26 @@ impl Backend for Docker {
         into: &Path,
     ) -> Result<BaseFacts, BackendError> {
         self.copy_base(installation, image, slots, into).await
+    }
+
+    async fn keep(&self, installation: InstallationId, image: &str) -> Result<Kept, BackendError> {
+        self.tag(installation, image).await
+    }
+
+    async fn release(
+        &self,
+        installation: InstallationId,
+        in_use: &[String],
+    ) -> Result<(), BackendError> {
+        self.untag(installation, in_use).await
+    }
+
+    async fn archive(&self, image: &str, into: &Path) -> Result<(), BackendError> {
+        self.save(image, into).await
+    }
+
+    async fn restore(&self, image: &str, from: &Origin) -> Result<(), BackendError> {
+        self.bring_back(image, from).await
     }
 
     async fn spawn(&self, spec: &SandboxSpec) -> Result<Live, BackendError> {

@@ -10,7 +10,7 @@ mod shell;
 mod tree;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     fs,
     os::unix::fs::{PermissionsExt, chown},
     path::Path,
@@ -25,8 +25,8 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Backend, BackendError, BaseFacts, Engine, Found, Image, Live, Names, SandboxSpec, control,
-    sockets,
+    Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, SandboxSpec,
+    control, sockets,
 };
 use crate::{clock::Lease, supervise::Supervisor};
 use guest::Guest;
@@ -52,6 +52,10 @@ pub struct Script {
     pub out_of_memory: bool,
     /// Programs start, say nothing and do not end by themselves.
     pub silent: bool,
+    /// Ids of images that a prune took away.
+    pub lost: HashSet<String>,
+    /// A registry can give all images again.
+    pub registry: bool,
 }
 
 /// See the module.
@@ -67,6 +71,7 @@ struct State {
     script: Script,
     containers: HashMap<String, Container>,
     volumes: HashMap<String, InstallationId>,
+    kept: HashSet<(InstallationId, String)>,
 }
 
 #[derive(Debug)]
@@ -90,6 +95,16 @@ impl Fake {
             lease,
             state: Mutex::default(),
         }
+    }
+
+    /// Ids of the images that an installation keeps.
+    pub fn kept(&self, installation: InstallationId) -> Vec<String> {
+        let state = self.state();
+        let ours = state
+            .kept
+            .iter()
+            .filter(|(owner, _)| *owner == installation);
+        ours.map(|(_, image)| image.clone()).collect()
     }
 
     /// Changes what goes wrong from now on.
@@ -168,15 +183,15 @@ impl Backend for Fake {
 
     /// Every image exists but those whose name ends in `missing`.
     async fn resolve(&self, reference: &SandboxRef) -> Result<Image, BackendError> {
-        drop(self.up()?);
+        let state = self.up()?;
         let SandboxRef::Docker { image, id } = reference;
-        if image.ends_with("missing") {
-            return Err(BackendError::NoImage(image.clone()));
-        }
         let found = match image.strip_prefix("sha256:") {
             Some(_) => image.clone(),
             None => id_of(image),
         };
+        if image.ends_with("missing") || state.script.lost.contains(&found) {
+            return Err(BackendError::NoImage(image.clone()));
+        }
         match id {
             Some(wanted) if *wanted != found => Err(BackendError::OtherImage {
                 name: image.clone(),
@@ -195,12 +210,12 @@ impl Backend for Fake {
 
     async fn extract_base(
         &self,
-        _installation: InstallationId,
-        _image: &Image,
+        installation: InstallationId,
+        image: &Image,
         slots: &[(String, String)],
         into: &Path,
     ) -> Result<BaseFacts, BackendError> {
-        drop(self.up()?);
+        self.keep(installation, &image.id).await?;
         let write = || -> std::io::Result<()> {
             for (slot, _) in slots {
                 let folder = into.join(slot);
@@ -220,6 +235,54 @@ impl Backend for Fake {
             gid: UID,
             notes: Vec::new(),
         })
+    }
+
+    async fn keep(&self, installation: InstallationId, image: &str) -> Result<Kept, BackendError> {
+        let mut state = self.up()?;
+        if state.script.lost.contains(image) {
+            return Err(BackendError::NoImage(image.to_owned()));
+        }
+        state.kept.insert((installation, image.to_owned()));
+        let registry = state.script.registry;
+        Ok(Kept {
+            registry: registry.then(|| format!("simulated@{image}")),
+            bytes: 0,
+        })
+    }
+
+    async fn release(
+        &self,
+        installation: InstallationId,
+        in_use: &[String],
+    ) -> Result<(), BackendError> {
+        let mut state = self.up()?;
+        let ours = |owner: &InstallationId| *owner == installation;
+        state
+            .kept
+            .retain(|(owner, image)| !ours(owner) || in_use.contains(image));
+        Ok(())
+    }
+
+    async fn archive(&self, image: &str, into: &Path) -> Result<(), BackendError> {
+        if self.up()?.script.lost.contains(image) {
+            return Err(BackendError::NoImage(image.to_owned()));
+        }
+        fs::write(into, image).map_err(|error| failed("archive", image, error))
+    }
+
+    async fn restore(&self, image: &str, from: &Origin) -> Result<(), BackendError> {
+        let mut state = self.up()?;
+        let found = match from {
+            Origin::Archive(path) => {
+                fs::read_to_string(path).map_err(|error| failed("restore", image, error))?
+            }
+            Origin::Registry(name) => name.replacen("simulated@", "", 1),
+        };
+        state.script.lost.remove(&found);
+        match found == image {
+            true => Ok(()),
+            false => Err(BackendError::NoImage(image.to_owned())),
+        }
     }
 
     async fn spawn(&self, spec: &SandboxSpec) -> Result<Live, BackendError> {

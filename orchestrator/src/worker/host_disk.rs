@@ -50,6 +50,12 @@ impl HostDisk {
         disk::free(&self.data_dir).is_ok_and(|(bytes, _)| bytes < floor)
     }
 
+    /// Whether so many bytes more would leave the floor. A disk that cannot be asked has none.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        let needed = bytes.saturating_add((self.config.floor_mib + self.config.ballast_mib) << 20);
+        disk::free(&self.data_dir).is_ok_and(|(free, _)| free > needed)
+    }
+
     /// Writes the ballast file if it is missing and there is room for it above the floor.
     pub fn make_ballast(&self) -> io::Result<()> {
         let bytes = self.config.ballast_mib << 20;

@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    fmt::Write as _,
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::Path,
@@ -11,7 +12,10 @@ use std::{
 use bollard::{
     Docker as Client,
     models::{ContainerCreateBody, HostConfig, Mount},
-    query_parameters::{CreateContainerOptionsBuilder, DownloadFromContainerOptionsBuilder},
+    query_parameters::{
+        ContainerArchiveInfoOptions, CreateContainerOptionsBuilder,
+        DownloadFromContainerOptionsBuilder,
+    },
 };
 use futures_util::TryStreamExt;
 use mayfly_domain::InstallationId;
@@ -19,7 +23,7 @@ use mayfly_domain::InstallationId;
 use super::{
     Docker,
     connect::status,
-    create::{installation_label, volume_mount},
+    create::{self, installation_label, volume_mount},
     failed_io, passwd,
     sanitise::sanitise,
 };
@@ -27,6 +31,8 @@ use crate::sandbox::{BackendError, BaseFacts, Image, Names};
 
 /// Largest passwd or group that is taken.
 const MOST_BYTES: usize = 1 << 20;
+/// Modes are told as Go writes them: `fs.ModeSymlink`.
+const GO_SYMLINK: u32 = 1 << 27;
 const HOME: &str = "/home/agent";
 
 impl Docker {
@@ -37,7 +43,9 @@ impl Docker {
         slots: &[(String, String)],
         into: &Path,
     ) -> Result<BaseFacts, BackendError> {
-        self.keep(installation, image).await?;
+        let paths: Vec<&str> = slots.iter().map(|(_, path)| path.as_str()).collect();
+        create::covers(image, &paths)?;
+        self.tag(installation, &image.id).await?;
         let attempt = uuid::Uuid::new_v4().simple().to_string();
         let prefix = Names::prefix(installation);
         let container = format!("{prefix}base-{}", &attempt[..12]);
@@ -133,10 +141,48 @@ impl Docker {
                 }
             });
         }
+        for (_, path) in slots {
+            self.refuse_link(&client, image, &names.container, path)
+                .await?;
+        }
         Ok((
             self.read(&client, &names.container, "/etc/passwd").await?,
             self.read(&client, &names.container, "/etc/group").await?,
         ))
+    }
+
+    /// A slot over a link would be mounted where the link points, and the program would not find it
+    /// there.
+    async fn refuse_link(
+        &self,
+        client: &Client,
+        image: &Image,
+        container: &str,
+        path: &str,
+    ) -> Result<(), BackendError> {
+        // A parent may be the link.
+        let mut at = String::new();
+        for part in path.split('/').filter(|part| !part.is_empty()) {
+            let _ = write!(at, "/{part}");
+            let options = ContainerArchiveInfoOptions { path: at.clone() };
+            let seen = client.get_container_archive_info(container, Some(options));
+            match seen.await {
+                Ok(seen) if seen.file_mode & GO_SYMLINK != 0 => {
+                    return Err(BackendError::BadImage {
+                        image: image.name.clone(),
+                        reason: format!(
+                            "its {at} is a link to {}, where the agent's folder {path} has to be; \
+                             make it a folder",
+                            seen.link_target
+                        ),
+                    });
+                }
+                Ok(_) => {}
+                Err(error) if status(&error) == Some(404) => return Ok(()),
+                Err(error) => return Err(self.failed(error, "look into", container).await),
+            }
+        }
+        Ok(())
     }
 
     /// A small file of a container that is not started; empty where there is none.

@@ -13,15 +13,13 @@ use mayfly_init::arguments::{Arguments, PROGRAM, SOCKETS};
 use super::{INSTALLATION_LABEL, TICK_LABEL, seccomp};
 use crate::{
     clock::STALE,
-    sandbox::{BackendError, SandboxSpec, SlotMount},
+    sandbox::{BackendError, Image, SandboxSpec, SlotMount},
 };
 
 /// Mount options travel in one page.
 const MOST_OPTIONS: usize = 4095;
 /// Init ends a sandbox whose worker does not take its connection.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
-/// A slot holds what programs keep; these are the system's, and mounts of ours lie below.
-const TAKEN: [&str; 6] = ["/etc", "/proc", "/sys", "/dev", "/mayfly", "/usr"];
 
 pub(super) fn body(spec: &SandboxSpec) -> Result<ContainerCreateBody, BackendError> {
     let labels = labels(spec);
@@ -228,41 +226,49 @@ fn overlay_options(slot: &SlotMount, volume: &str) -> Result<String, BackendErro
     Ok(options)
 }
 
-/// `/tmp`, and a cover over each `VOLUME` of the image that no slot covers: as the engine makes
-/// them they are writable host folders without a limit.
+/// `/tmp`, and a cover over each `VOLUME` of the image below it.
 fn tmpfs(spec: &SandboxSpec) -> Result<HashMap<String, String>, BackendError> {
     // No `mode=`: where the image has the folder, runc 1.1 takes that one's mode instead.
     let options = format!(
         "rw,exec,nosuid,nodev,size={}m,uid={},gid={}",
         spec.limits.tmp_mib, spec.uid, spec.gid
     );
-    let mut covers = HashMap::from([("/tmp".to_owned(), options.clone())]);
-    for declared in &spec.image.volumes {
+    let slots: Vec<&str> = spec.slots.iter().map(|slot| slot.path.as_str()).collect();
+    let paths = covers(&spec.image, &slots)?.into_iter();
+    Ok(paths
+        .chain(["/tmp".to_owned()])
+        .map(|path| (path, options.clone()))
+        .collect())
+}
+
+/// What has to lie over the image's `VOLUME`s. As the engine makes them they are writable host
+/// folders without a limit, gone after the tick: a slot takes the place of one, below `/tmp` a tmpfs
+/// does, where nobody expects more; any other would lose what agents write and is refused.
+pub(super) fn covers(image: &Image, slots: &[&str]) -> Result<Vec<String>, BackendError> {
+    let mut covers = Vec::new();
+    for declared in &image.volumes {
         let path = normal(declared);
-        if spec.slots.iter().any(|slot| normal(&slot.path) == path) {
+        if path == "/tmp" || slots.iter().any(|slot| normal(slot) == path) {
             continue;
         }
-        let slot = spec
-            .slots
-            .iter()
-            .find(|slot| below(&path, &normal(&slot.path)));
-        let reason = if let Some(slot) = slot {
-            format!(
-                "it declares VOLUME {declared} inside {}, which is a slot; remove that VOLUME",
-                slot.path
-            )
-        } else if path == "/"
-            || TAKEN
-                .iter()
-                .any(|taken| path == *taken || below(&path, taken))
-        {
-            format!("it declares VOLUME {declared}, which the sandbox needs; remove that VOLUME")
-        } else {
-            covers.insert(path, options.clone());
+        if below(&path, "/tmp") {
+            covers.push(path);
             continue;
+        }
+        let inside = slots.iter().find(|slot| below(&path, &normal(slot)));
+        let reason = match inside {
+            Some(slot) => format!(
+                "it declares VOLUME {declared}, which would hide that part of the agent's folder \
+                 {slot} and lose what is written there after each tick; build it without"
+            ),
+            None => format!(
+                "it declares VOLUME {declared}, where what is written is lost after each tick; \
+                 build it without, and let its programs write below {}",
+                slots.join(" or ")
+            ),
         };
         return Err(BackendError::BadImage {
-            image: spec.image.name.clone(),
+            image: image.name.clone(),
             reason,
         });
     }
@@ -293,7 +299,7 @@ mod tests {
     use mayfly_domain::{Limits, TickId};
 
     use super::*;
-    use crate::sandbox::{Image, Names};
+    use crate::sandbox::Names;
 
     fn spec(volumes: &[&str]) -> SandboxSpec {
         SandboxSpec {
@@ -351,25 +357,24 @@ mod tests {
     }
 
     #[test]
-    fn declared_volumes_are_covered_or_refused() {
+    fn sn_11_declared_volumes_lose_nothing() {
         let covers = |volumes: &[&str]| {
             let mut paths: Vec<String> = tmpfs(&spec(volumes))?.into_keys().collect();
             paths.sort();
             Ok::<_, BackendError>(paths)
         };
         assert_eq!(covers(&["/work/", "/tmp"]).unwrap(), ["/tmp"]);
-        assert_eq!(
-            covers(&["/var/lib/pg", "/workshop"]).unwrap(),
-            ["/tmp", "/var/lib/pg", "/workshop"]
-        );
+        assert_eq!(covers(&["/tmp/a/../b"]).unwrap(), ["/tmp", "/tmp/b"]);
         for bad in [
+            "/data",
+            "/workshop",
+            "/var/lib/pg",
             "/work/deep",
             "/work/../work/x",
+            "/tmp/../x",
             "/",
-            "/etc",
             "/etc/ssl",
             "/mayfly/run",
-            "/proc/x",
         ] {
             let error = covers(&[bad]).unwrap_err().to_string();
             assert!(

@@ -1,17 +1,20 @@
 //! Finds images, fetches those a registry can give, and keeps those in use from being pruned.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use bollard::{
     errors::Error,
     models::ImageInspect,
-    query_parameters::{CreateImageOptionsBuilder, TagImageOptionsBuilder},
+    query_parameters::{
+        CreateImageOptionsBuilder, ListImagesOptionsBuilder, RemoveImageOptions,
+        TagImageOptionsBuilder,
+    },
 };
 use futures_util::TryStreamExt;
 use mayfly_domain::InstallationId;
 
 use super::{Docker, connect::status};
-use crate::sandbox::{BackendError, Image};
+use crate::sandbox::{BackendError, Image, Kept};
 
 const PULL: Duration = Duration::from_secs(60);
 
@@ -47,10 +50,15 @@ impl Docker {
         }
     }
 
-    async fn pull(&self, client: &bollard::Docker, name: &str) -> Result<(), BackendError> {
+    pub(super) async fn pull(
+        &self,
+        client: &bollard::Docker,
+        name: &str,
+    ) -> Result<(), BackendError> {
         tracing::info!(image = name, "pulling");
         let options = CreateImageOptionsBuilder::new().from_image(name);
         let options = match name.rsplit_once('/').map_or(name, |(_, last)| last) {
+            // A tag, or a digest.
             last if last.contains(':') => options,
             _ => options.tag("latest"),
         };
@@ -66,34 +74,84 @@ impl Docker {
         Err(BackendError::NoImage(name.to_owned()))
     }
 
-    /// Tags an image so that a prune keeps it: idle agents have no container, so the engine takes
-    /// their image for unused.
-    pub(super) async fn keep(
+    /// See `Backend::keep`: the mark is a tag.
+    pub(super) async fn tag(
         &self,
         installation: InstallationId,
-        image: &Image,
+        image: &str,
+    ) -> Result<Kept, BackendError> {
+        let client = self.client().await?;
+        let lost = |error: &Error| {
+            (status(error) == Some(404)).then(|| BackendError::NoImage(image.to_owned()))
+        };
+        let repository = keep_repository(installation);
+        let short: String = bare(image).chars().take(12).collect();
+        let options = TagImageOptionsBuilder::new().repo(&repository).tag(&short);
+        if let Err(error) = client.tag_image(image, Some(options.build())).await {
+            return match lost(&error) {
+                Some(lost) => Err(lost),
+                None => Err(self.failed(error, "tag image", image).await),
+            };
+        }
+        match client.inspect_image(image).await {
+            Ok(seen) => Ok(Kept {
+                registry: seen.repo_digests.unwrap_or_default().into_iter().next(),
+                bytes: seen.size.and_then(|size| size.try_into().ok()).unwrap_or(0),
+            }),
+            Err(error) => match lost(&error) {
+                Some(lost) => Err(lost),
+                None => Err(self.failed(error, "inspect image", image).await),
+            },
+        }
+    }
+
+    pub(super) async fn untag(
+        &self,
+        installation: InstallationId,
+        in_use: &[String],
     ) -> Result<(), BackendError> {
         let client = self.client().await?;
-        let repository = format!("mayfly/keep-{}", installation.short());
-        let short: String = bare(&image.id).chars().take(12).collect();
-        let options = TagImageOptionsBuilder::new().repo(&repository).tag(&short);
-        match client.tag_image(&image.id, Some(options.build())).await {
-            Ok(()) => Ok(()),
-            Err(error) if status(&error) == Some(404) => {
-                Err(BackendError::NoImage(image.name.clone()))
+        let repository = keep_repository(installation);
+        let filters = HashMap::from([("reference".to_owned(), vec![repository.clone()])]);
+        let options = ListImagesOptionsBuilder::new().filters(&filters).build();
+        let found = match client.list_images(Some(options)).await {
+            Ok(found) => found,
+            Err(error) => return Err(self.failed(error, "list images of", &repository).await),
+        };
+        let unused = found
+            .into_iter()
+            .filter(|image| !in_use.contains(&image.id))
+            .flat_map(|image| image.repo_tags)
+            .filter(|tag| {
+                tag.strip_prefix(&repository)
+                    .is_some_and(|rest| rest.starts_with(':'))
+            });
+        for tag in unused {
+            match client
+                .remove_image(&tag, None::<RemoveImageOptions>, None)
+                .await
+            {
+                Ok(_) => tracing::info!(tag, "no agent uses this image any more"),
+                // Gone already, or a container of somebody's runs on it.
+                Err(error) if matches!(status(&error), Some(404 | 409)) => {}
+                Err(error) => return Err(self.failed(error, "untag image", &tag).await),
             }
-            Err(error) => Err(self.failed(error, "tag image", &image.name).await),
         }
+        Ok(())
     }
 }
 
+fn keep_repository(installation: InstallationId) -> String {
+    format!("mayfly/keep-{}", installation.short())
+}
+
 /// Ours come from `deploy/images/build`, and no registry is asked for an id.
-fn pullable(name: &str) -> bool {
+pub(super) fn pullable(name: &str) -> bool {
     let hex = name.bytes().all(|byte| byte.is_ascii_hexdigit());
     !name.starts_with("mayfly/") && !name.starts_with("sha256:") && !hex
 }
 
-fn bare(id: &str) -> &str {
+pub(super) fn bare(id: &str) -> &str {
     id.strip_prefix("sha256:").unwrap_or(id)
 }
 
