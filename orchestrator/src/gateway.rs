@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::supervise::Supervisor;
 
 const REFUSAL: &[u8] = b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain\r\n\
-content-length: 52\r\nconnection: close\r\n\r\nmayfly: this agent has no grant to reach the network\n";
+content-length: 53\r\nconnection: close\r\n\r\nmayfly: this agent has no grant to reach the network\n";
 /// A client that sends no request is let go.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest request head that is read before the answer.
