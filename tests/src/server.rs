@@ -206,7 +206,7 @@ impl Server {
     /// Makes an agent of the `shell` profile and returns its id.
     pub fn agent(&self) -> String {
         let view = self.json(&["agent", "new"]);
-        view["id"].as_str().expect("an id").to_owned()
+        view["agent"]["id"].as_str().expect("an id").to_owned()
     }
 
     /// Fails if anything of this installation is left on the engine or mounted.
