@@ -3,8 +3,12 @@
 
 #[path = "backend/both.rs"]
 mod both;
+#[path = "backend/built.rs"]
+mod built;
 #[path = "backend/daemon.rs"]
 mod daemon;
+#[path = "backend/images.rs"]
+mod images;
 #[path = "backend/on_docker.rs"]
 mod on_docker;
 #[path = "backend/on_fake.rs"]
