@@ -1,0 +1,6 @@
+//! The server dies, by itself or by a signal, and is started again: each message has exactly one
+//! outcome, no line is written twice or lost, nothing is left, and the head is whole.
+
+mod points;
+mod restart;
+mod scene;

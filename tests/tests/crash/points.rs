@@ -1,0 +1,364 @@
+//! The server kills itself at every named point of a message's way and of its housekeeping.
+
+use std::{collections::BTreeSet, path::Path, process::Command};
+
+use mayfly_tests::engine;
+use serde_json::json;
+
+use crate::scene::Scene;
+
+const ACCEPT: &[&str] = &["accept.before", "accept.inside", "accept.after"];
+const SPAWN: &[&str] = &[
+    "claim.inside",
+    "spawn.claimed",
+    "begin.folder",
+    "spawn.uppers",
+    "spawn.created",
+    "spawn.started",
+    "spawn.ready",
+];
+const RUN: &[&str] = &[
+    "scope.before",
+    "scope.opened",
+    "scope.after",
+    "run.started",
+    "run.output",
+    "run.ended",
+];
+const REPORT: &[&str] = &[
+    "report.ended",
+    "remove.container",
+    "remove.volume",
+    "report.removed",
+    "seal.measured",
+    "seal.fixed",
+    "seal.synced",
+];
+const SEAL: &[&str] = &[
+    "publish.before",
+    "publish.renamed",
+    "publish.durable",
+    "trash.renamed",
+    "report.sealed",
+    "report.files",
+];
+const COMMIT: &[&str] = &[
+    "commit.before",
+    "commit.inside",
+    "commit.after",
+    "deliver.before",
+    "deliver.after",
+    "deliver.recorded",
+];
+const DISCARD: &[&str] = &["close.inside", "destroy.closed", "destroy.discarded"];
+const MERGE: &[&str] = &[
+    "merge.before",
+    "merge.placed",
+    "merge.synced",
+    "merge.built",
+    "merge.inside",
+    "merge.after",
+];
+const BASE: &[&str] = &[
+    "base.begun",
+    "base.extracted",
+    "base.finished",
+    "base.after",
+    "agent.inside",
+];
+const RECONCILE: &[&str] = &[
+    "start.epoch",
+    "reconcile.orphan",
+    "reconcile.closed",
+    "reconcile.gone",
+    "reconcile.removed",
+];
+/// Each has a test of its own.
+const OTHERS: &[&str] = &[
+    "reconcile.stray",
+    "reconcile.folder",
+    "garbage.forgotten",
+    "commit.answer",
+];
+
+/// A point without a crash test fails here.
+#[test]
+fn every_point_of_the_source_is_listed_here() {
+    let mut found = BTreeSet::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for folder in ["orchestrator/src", "bot/src", "adapters/src"] {
+        points_in(&root.join(folder), &mut found);
+    }
+    let groups = [
+        ACCEPT, SPAWN, RUN, REPORT, SEAL, COMMIT, DISCARD, MERGE, BASE, RECONCILE, OTHERS,
+    ];
+    let listed: BTreeSet<String> = groups.concat().iter().map(|p| (*p).to_owned()).collect();
+    assert_eq!(
+        listed.len(),
+        groups.concat().len(),
+        "a point is listed twice"
+    );
+    assert_eq!(found, listed);
+}
+
+fn points_in(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).expect("source").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            points_in(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).expect("source");
+            for call in ["faults::point(\"", "faults::lose_answer(\""] {
+                let rest = text.split(call).skip(1);
+                found.extend(rest.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+            }
+        }
+    }
+}
+
+/// Dies at each point while it works on a message that adds a line, and is started again.
+fn dies_at(points: &[&str]) {
+    let mut scene = Scene::new();
+    for point in points {
+        eprintln!("{point}");
+        scene.server.start_with_fault(point);
+        let posted = scene.post_line();
+        scene.server.wait_dead();
+        scene.server.start();
+        scene.assert_answered_once(&posted);
+        let attempts: u32 = scene.of(&posted, "attempts").parse().expect("a number");
+        assert!(attempts <= 1, "{point}: {attempts} attempts");
+        scene.assert_tidy();
+        scene.server.stop();
+    }
+    scene.server.start();
+    scene.end();
+}
+
+#[test]
+fn while_a_message_is_accepted() {
+    dies_at(ACCEPT);
+}
+
+#[test]
+fn while_a_sandbox_is_made() {
+    dies_at(SPAWN);
+}
+
+#[test]
+fn while_the_program_runs() {
+    dies_at(RUN);
+}
+
+#[test]
+fn while_the_sandbox_is_removed_and_its_files_are_judged() {
+    dies_at(REPORT);
+}
+
+#[test]
+fn while_a_layer_takes_its_place() {
+    dies_at(SEAL);
+}
+
+#[test]
+fn while_it_is_committed_and_delivered() {
+    dies_at(COMMIT);
+}
+
+#[test]
+fn while_changes_are_discarded() {
+    let mut scene = Scene::new();
+    for point in DISCARD {
+        eprintln!("{point}");
+        scene.server.start_with_fault(point);
+        let posted = scene.post("echo $T >> log; kill -9 $$");
+        scene.server.wait_dead();
+        scene.server.start();
+        scene.send_again(&posted);
+        scene.assert_one(&posted, "noticed", "notice");
+        let counted = format!("grep -c {} log 2>/dev/null; cat first", posted.token);
+        let seen = scene.say(&counted);
+        assert!(["one", "0\none"].contains(&seen.as_str()), "{seen}");
+        scene.assert_tidy();
+        scene.server.stop();
+    }
+    scene.server.start();
+    scene.end();
+}
+
+#[test]
+fn while_a_chain_is_merged() {
+    let mut scene = Scene::new();
+    scene.server.start();
+    for _ in 0..10 {
+        scene.say("echo $T >> log; echo $T > f-$T; rm -f f-token-4-; echo ok");
+    }
+    scene.server.stop();
+    // The tick passes the places of a seal first, the merge second.
+    let twice = ["publish.renamed:2", "publish.durable:2"];
+    for point in MERGE.iter().chain(&twice) {
+        eprintln!("{point}");
+        let merges = scene.server.sql("SELECT count(*) FROM merges");
+        if merges != "0" {
+            // The chain grows again to the length at which it is merged.
+            scene.server.start();
+            for _ in 0..10 {
+                scene.say("echo $T >> log; echo ok");
+            }
+            scene.server.stop();
+        }
+        scene.server.start_with_fault(point);
+        let posted = scene.post_line();
+        scene.server.wait_dead();
+        if *point == "merge.built" {
+            // The merged layer lies there without a row.
+            scene.server.start_with_fault("reconcile.folder");
+            scene.server.wait_dead();
+        }
+        scene.server.start();
+        scene.assert_answered_once(&posted);
+        scene.until_sql(
+            "SELECT count(*) > (SELECT 0) FROM merges m JOIN agents a ON a.head = m.snapshot \
+             OR EXISTS (SELECT 1 FROM merges)",
+            "1",
+        );
+        assert_eq!(scene.say("ls f-* | wc -l; cat f-token-3-"), "9\ntoken-3-");
+        scene.assert_tidy();
+        scene.server.stop();
+    }
+    scene.server.start();
+    scene.end();
+}
+
+#[test]
+fn while_the_first_agent_of_an_image_is_made() {
+    for point in BASE {
+        eprintln!("{point}");
+        let mut scene = Scene::empty();
+        scene.server.start_with_fault(point);
+        let made = scene.ask("POST", "/v1/agents", "", Some(&json!({})));
+        assert!(made.is_err(), "{point}: {made:?}");
+        scene.server.wait_dead();
+        scene.server.start();
+        scene.settle_in();
+        assert_eq!(scene.server.sql("SELECT count(*) FROM agents"), "1");
+        scene.end();
+    }
+}
+
+#[test]
+fn while_it_cleans_up_after_a_crash() {
+    let mut scene = Scene::new();
+    for point in RECONCILE {
+        eprintln!("{point}");
+        scene.server.start_with_fault("run.output");
+        let posted = scene.post_line();
+        scene.server.wait_dead();
+        scene.server.start_with_fault(point);
+        scene.server.wait_dead();
+        scene.server.start();
+        scene.assert_answered_once(&posted);
+        assert_eq!(scene.of(&posted, "attempts"), "1", "{point}");
+        scene.assert_tidy();
+        scene.server.stop();
+    }
+    // Something with our labels and prefix that no row names.
+    let prefix = scene.server.prefix();
+    let label = format!(
+        "mayfly.installation={}",
+        scene.server.sql("SELECT id FROM installation")
+    );
+    for name in ["base-a", "base-b"] {
+        let name = format!("{prefix}{name}");
+        let volume = format!("{name}-work:/work");
+        let made = ["create", "--name", &name, "--label", &label, "-v", &volume];
+        let volume = format!("{name}-work");
+        engine::run("docker", &["volume", "create", "--label", &label, &volume]);
+        engine::run("docker", &[&made[..], &["mayfly/base", "true"]].concat());
+    }
+    scene.server.start_with_fault("reconcile.stray");
+    scene.server.wait_dead();
+    assert_eq!(engine::containers(&prefix).len(), 1);
+    scene.server.start();
+    scene.end();
+}
+
+#[test]
+fn while_garbage_is_removed() {
+    let mut scene = Scene::new();
+    scene.server.start();
+    let keeper = std::mem::take(&mut scene.agent);
+    scene.settle_in();
+    scene.say("echo two > second; echo ok");
+    scene.server.stop();
+    scene.server.start_with_fault("garbage.forgotten");
+    let path = format!("/v1/agents/{}", scene.agent);
+    let _ = scene.ask("DELETE", &path, "", None);
+    scene.server.wait_dead();
+    scene.server.start();
+    scene.agent = keeper;
+    scene.assert_tidy();
+    assert_eq!(scene.server.sql("SELECT count(*) FROM layers"), "1");
+    assert_eq!(scene.say("cat first"), "one");
+    scene.end();
+}
+
+/// The commit is durable, its answer is lost: the message is not run twice and its layer stays.
+#[test]
+fn the_answer_to_the_commit_is_lost() {
+    let mut scene = Scene::new();
+    scene.server.start_with_fault("commit.answer");
+    let posted = scene.post_line();
+    scene.until_settled(&posted);
+    scene.assert_answered_once(&posted);
+    let log = scene.server.log();
+    assert!(log.contains("commit without an answer"), "{log}");
+    let ticks = "SELECT count(*) FROM ticks t JOIN messages m ON m.id = t.message \
+                 WHERE m.text LIKE '%send/f%'";
+    assert_eq!(scene.server.sql(ticks), "1");
+    assert_eq!(scene.of(&posted, "attempts"), "0");
+    scene.server.stop();
+    scene.server.start();
+    assert_eq!(scene.say("cat send/f"), posted.token);
+    scene.end();
+}
+
+/// `kill -9` at random times of a tick, seeded.
+#[test]
+fn killed_at_random_times() {
+    use rand::{Rng as _, SeedableRng as _};
+    let mut random = rand::rngs::StdRng::seed_from_u64(0x6d61_7966_6c79);
+    let mut scene = Scene::new();
+    let mut before = None;
+    for round in 0..20 {
+        scene.server.start();
+        if let Some(posted) = before.take() {
+            scene.send_again(&posted);
+            scene.assert_one(&posted, "answered", "answer");
+        }
+        before = Some(scene.post("echo $T >> log; sleep 0.1; echo got $T"));
+        let pause = random.random_range(0..900);
+        eprintln!("round {round}: killed after {pause} ms");
+        std::thread::sleep(std::time::Duration::from_millis(pause));
+        scene.server.kill();
+    }
+    scene.server.start();
+    scene.assert_answered_once(&before.expect("rounds"));
+    assert_eq!(
+        scene.say("sort log | uniq -c | grep -c ' 1 token'; wc -l < log"),
+        "20\n20"
+    );
+    scene.end();
+}
+
+/// Nothing this suite relies on is missing.
+#[test]
+fn the_base_image_is_here() {
+    let seen = Command::new("docker")
+        .args(["inspect", "mayfly/base"])
+        .output();
+    assert!(
+        seen.is_ok_and(|seen| seen.status.success()),
+        "deploy/images/build base"
+    );
+}
