@@ -8,11 +8,12 @@ mod gate;
 mod listen;
 mod problem;
 mod routes;
+mod serve;
 pub mod wire;
 
 use std::path::Path;
 
-use axum::{Router, middleware};
+use axum::middleware;
 use mayfly_orchestrator::{command::Commands, supervise::Supervisor};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
@@ -68,21 +69,18 @@ impl Server {
     /// Answers until the supervisor stops; requests under way are finished first. The caller keeps
     /// the socket's name for as long as it holds the data dir.
     pub fn start(self, commands: Commands, supervisor: &Supervisor) -> SocketFile {
-        let stopping = supervisor.stopping();
         let api = Api {
             commands,
-            stopping: stopping.clone(),
+            stopping: supervisor.stopping(),
         };
-        let plain: Router = routes::router(api.clone());
-        let ended = stopping.clone().cancelled_owned();
-        let unix = axum::serve(self.unix, plain).with_graceful_shutdown(ended);
-        supervisor.standing("http on the socket", async move { unix.await });
+        let plain = routes::router(api.clone());
+        let unix = serve::serve(self.unix, plain, supervisor.clone());
+        supervisor.standing("http on the socket", unix);
         if let Some((listener, gate)) = self.tcp {
-            let gated =
-                routes::router(api).layer(middleware::from_fn_with_state(gate.into(), gate::check));
-            let tcp =
-                axum::serve(listener, gated).with_graceful_shutdown(stopping.cancelled_owned());
-            supervisor.standing("http on tcp", async move { tcp.await });
+            let checked = middleware::from_fn_with_state(gate.into(), gate::check);
+            let gated = routes::router(api).layer(checked);
+            let tcp = serve::serve(listener, gated, supervisor.clone());
+            supervisor.standing("http on tcp", tcp);
         }
         self.file
     }

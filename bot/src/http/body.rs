@@ -8,7 +8,7 @@ use axum::{
 use mayfly_domain::{MAX_TEXT, TextError};
 use serde::de::DeserializeOwned;
 
-use super::problem::Problem;
+use super::{problem::Problem, serve::BODY};
 
 /// A legal text fits even where JSON escapes each of its bytes to six.
 pub(super) const LIMIT: usize = 6 * MAX_TEXT + 64 * 1024;
@@ -36,7 +36,13 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
         if length.is_some_and(|length| length > LIMIT) {
             return Err(too_large());
         }
-        let bytes = to_bytes(body, LIMIT).await.map_err(|error| {
+        let read = tokio::time::timeout(BODY, to_bytes(body, LIMIT)).await;
+        let read = read.map_err(|_| {
+            let seconds = BODY.as_secs();
+            let told = format!("the body did not come within {seconds} s: send it again");
+            Problem::new("timeout", told)
+        })?;
+        let bytes = read.map_err(|error| {
             let source = std::error::Error::source(&error);
             match source.is_some_and(|source| source.is::<http_body_util::LengthLimitError>()) {
                 true => too_large(),

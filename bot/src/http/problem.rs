@@ -26,7 +26,7 @@ pub struct Problem {
 }
 
 /// Kind, title, status and exit code of every problem.
-const KINDS: [(&str, &str, StatusCode, Exit); 11] = [
+const KINDS: [(&str, &str, StatusCode, Exit); 12] = [
     (
         "not-found",
         "Not found",
@@ -63,6 +63,12 @@ const KINDS: [(&str, &str, StatusCode, Exit); 11] = [
         "Too large",
         StatusCode::PAYLOAD_TOO_LARGE,
         Exit::Refused,
+    ),
+    (
+        "timeout",
+        "Too slow",
+        StatusCode::REQUEST_TIMEOUT,
+        Exit::Unavailable,
     ),
     (
         "media-type",
@@ -144,6 +150,10 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         let kind = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, kind);
+        if status == StatusCode::REQUEST_TIMEOUT {
+            // Its rest may still come and must not be read as the next request.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

@@ -56,6 +56,19 @@ pub(super) fn router(api: Api) -> Router {
         .with_state(api)
 }
 
+/// The one name in a path; problems are [`Problem`]s.
+struct Named(String);
+
+impl<S: std::marker::Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        Path::<String>::from_request_parts(parts, state)
+            .await
+            .map(|Path(name)| Named(name))
+            .map_err(|error| Problem::new("invalid", error.body_text()))
+    }
+}
+
 /// A query without unknown names; problems are [`Problem`]s.
 struct Asked<T>(T);
 
@@ -130,14 +143,14 @@ async fn create(State(api): State<Api>, Body(asked): Body<CreateBody>) -> Made<A
     Ok((StatusCode::CREATED, Json(made)))
 }
 
-async fn agent(State(api): State<Api>, Path(id): Path<String>) -> Answer<AgentView> {
+async fn agent(State(api): State<Api>, Named(id): Named) -> Answer<AgentView> {
     let agent = api.commands.find_agent(&id).await?;
     Ok(Json(api.commands.agent(agent).await?))
 }
 
 async fn remove(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    Named(id): Named,
     Asked(asked): Asked<Force>,
 ) -> Result<StatusCode, Problem> {
     let agent = api.commands.find_agent(&id).await?;
@@ -147,7 +160,7 @@ async fn remove(
 
 async fn send(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    Named(id): Named,
     Asked(asked): Asked<Wait>,
     headers: HeaderMap,
     Body(body): Body<SendBody>,
@@ -185,14 +198,14 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
-async fn ticks(State(api): State<Api>, Path(id): Path<String>) -> Answer<Vec<TickView>> {
+async fn ticks(State(api): State<Api>, Named(id): Named) -> Answer<Vec<TickView>> {
     let agent = api.commands.find_agent(&id).await?;
     Ok(Json(api.commands.ticks(agent).await?))
 }
 
 async fn diff(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    Named(id): Named,
     Asked(span): Asked<Span>,
 ) -> Answer<DiffView> {
     let agent = api.commands.find_agent(&id).await?;
@@ -203,7 +216,7 @@ async fn diff(
 
 async fn rollback(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    Named(id): Named,
     Body(body): Body<RollbackBody>,
 ) -> Answer<RollbackView> {
     let agent = api.commands.find_agent(&id).await?;
@@ -213,7 +226,7 @@ async fn rollback(
 
 async fn fork(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    Named(id): Named,
     Body(body): Body<ForkBody>,
 ) -> Made<AgentView> {
     let agent = api.commands.find_agent(&id).await?;
@@ -224,7 +237,7 @@ async fn fork(
 
 async fn stop(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    Named(id): Named,
     Body(body): Body<StopBody>,
 ) -> Answer<StopView> {
     let agent = api.commands.find_agent(&id).await?;
@@ -237,7 +250,7 @@ async fn stop(
 
 async fn message(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    Named(id): Named,
     Asked(asked): Asked<Wait>,
 ) -> Answer<MessageView> {
     let id = id
@@ -248,13 +261,13 @@ async fn message(
 
 async fn retry(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    Named(id): Named,
     Body(EmptyBody {}): Body<EmptyBody>,
 ) -> Answer<MessageView> {
     Ok(Json(api.commands.retry(&id).await?))
 }
 
-async fn tick(State(api): State<Api>, Path(id): Path<String>) -> Answer<TickDetail> {
+async fn tick(State(api): State<Api>, Named(id): Named) -> Answer<TickDetail> {
     let tick = api.commands.find_tick(&id).await?;
     Ok(Json(api.commands.tick(tick).await?))
 }
