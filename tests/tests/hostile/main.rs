@@ -4,7 +4,7 @@
 //! The scripts are in `tests/hostile`. What they try independently of each other is a table: one
 //! tick tries all of it and prints one line for each attack.
 
-// mod deadlines;
+mod deadlines;
 // mod disk;
 // mod evidence;
 // mod links;
