@@ -18,17 +18,19 @@ use crate::{
 #[command(name = "mayfly", version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// Folder with everything, in place of data_dir of the configuration
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", help_heading = EVERYWHERE)]
     data_dir: Option<PathBuf>,
     /// Configuration; else ./mayfly.toml, else /etc/mayfly/mayfly.toml, else the defaults
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = EVERYWHERE)]
     config: Option<PathBuf>,
     /// Print data as JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     json: bool,
     #[command(subcommand)]
     verb: Verb,
 }
+
+const EVERYWHERE: &str = "Options of every verb";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,6 +105,7 @@ Examples:
   mayfly agent send 1a2b3c4d -- '--starts with a dash'
   tar c . | base64 | mayfly agent send 1a2b3c4d -")]
     Send {
+        /// Its id, or any unique end of it
         agent: String,
         /// The message; - reads standard input
         text: OsString,
@@ -115,13 +118,24 @@ Examples:
     /// All agents, newest first
     List,
     /// One agent
-    Show { agent: String },
+    Show {
+        /// Its id, or any unique end of it
+        agent: String,
+    },
     /// An agent's ticks, oldest first
-    Log { agent: String },
+    #[command(after_help = "\
+A * marks ticks whose changes are in the agent's files now. Look into one with mayfly tick show TICK.")]
+    Log {
+        /// Its id, or any unique end of it
+        agent: String,
+    },
     /// What changed: in the last tick, in tick FROM, or between two
     Diff {
+        /// Its id, or any unique end of it
         agent: String,
+        /// A tick; without TO what this one changed
         from: Option<String>,
+        /// A later tick
         to: Option<String>,
         /// Count lines and bytes
         #[arg(long)]
@@ -129,11 +143,23 @@ Examples:
     },
     /// Go back to the state after TICK, or before the last one
     #[command(after_help = "What is left behind stays: roll back to its tick to go forward again.")]
-    Rollback { agent: String, tick: Option<String> },
+    Rollback {
+        /// Its id, or any unique end of it
+        agent: String,
+        /// A tick that kept changes, see mayfly agent log
+        tick: Option<String>,
+    },
     /// Make a new agent with the same files, or those after TICK
-    Fork { agent: String, tick: Option<String> },
+    #[command(after_help = "Prints the new agent's id.")]
+    Fork {
+        /// Its id, or any unique end of it
+        agent: String,
+        /// A tick that kept changes, see mayfly agent log
+        tick: Option<String>,
+    },
     /// Remove an agent and what only it needs
     Rm {
+        /// Its id, or any unique end of it
         agent: String,
         /// Also where forks share its files; theirs stay
         #[arg(long)]
@@ -141,6 +167,7 @@ Examples:
     },
     /// End the running tick
     Stop {
+        /// Its id, or any unique end of it
         agent: String,
         /// Also take back what waits
         #[arg(long)]
@@ -173,7 +200,10 @@ fn key(text: &str) -> Result<String, &'static str> {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TickVerb {
     /// One tick with its transcript and what it used
-    Show { tick: String },
+    Show {
+        /// Its id, or any unique end of it
+        tick: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -181,7 +211,10 @@ pub(crate) enum ParkedVerb {
     /// Messages that wait for a person, oldest first
     List,
     /// Put a message back into its lane with fresh attempts
-    Retry { message: String },
+    Retry {
+        /// Its id, or any unique end of it
+        message: String,
+    },
 }
 
 /// What a verb may use.
@@ -215,7 +248,7 @@ pub fn run() -> Exit {
 
 fn carry_out(cli: Cli) -> Result<Exit, Failure> {
     if let Verb::ExitCodes = cli.verb {
-        Screen::new(false, true).answer(&Exit::table());
+        Screen::new(cli.json, true).show(&Exit::meanings(), |_, _| Exit::table());
         return Ok(Exit::Ok);
     }
     let loaded = load(cli.config, cli.data_dir)?;

@@ -1,10 +1,6 @@
 //! The API's client on the unix socket: every verb of the command line goes through it.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{io, path::PathBuf, time::Duration};
 
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode, body::Bytes, header};
@@ -31,7 +27,12 @@ pub enum ClientError {
     Problem(Problem),
     /// Nobody answers, or the server went away before the answer was whole.
     #[error("the server at {} went away: {reason}", socket.display())]
-    Gone { socket: PathBuf, reason: String },
+    Gone {
+        socket: PathBuf,
+        reason: String,
+        /// It may have read the request, and carried it out.
+        asked: bool,
+    },
     /// An answer that this version does not understand.
     #[error("the server's answer is not understood: {0}; is it of another version?")]
     Strange(String),
@@ -49,6 +50,18 @@ impl From<ClientError> for Failure {
             server_gone: matches!(error, ClientError::Gone { .. }),
             sentence: error.to_string(),
         }
+    }
+}
+
+/// For a change that carries no key: once it may have been asked for it is not asked for again.
+/// `look` says where its outcome can be seen.
+pub(crate) fn once<T>(answer: Answer<T>, look: &str) -> Result<T, Failure> {
+    match answer {
+        Err(error @ ClientError::Gone { asked: true, .. }) => Err(Failure::new(
+            Exit::Unknown,
+            format!("{error}; whether it did what was asked is not known: see {look}"),
+        )),
+        other => Ok(other?),
     }
 }
 
@@ -205,24 +218,25 @@ impl Client {
         let request = request
             .body(Full::new(body.unwrap_or_default()))
             .map_err(|error| ClientError::Strange(error.to_string()))?;
-        let answered = round_trip(&self.socket, request).await;
-        answered.map_err(|reason| ClientError::Gone {
+        let gone = |asked, reason: String| ClientError::Gone {
             socket: self.socket.clone(),
             reason,
-        })
+            asked,
+        };
+        let stream = UnixStream::connect(&self.socket).await;
+        let stream = stream.map_err(|error| gone(false, error.to_string()))?;
+        let answered = round_trip(stream, request).await;
+        answered.map_err(|error| gone(true, error.to_string()))
     }
 }
 
 /// One request on one connection.
 async fn round_trip(
-    socket: &Path,
+    stream: UnixStream,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), String> {
-    let stream = UnixStream::connect(socket)
-        .await
-        .map_err(|error| error.to_string())?;
+) -> Result<(StatusCode, Bytes), hyper::Error> {
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = handshake?;
     let exchange = async {
         let response = sender.send_request(request).await?;
         let status = response.status();
@@ -230,12 +244,11 @@ async fn round_trip(
         Ok::<_, hyper::Error>((status, bytes))
     };
     tokio::pin!(exchange);
-    let answered = tokio::select! {
+    tokio::select! {
         answered = &mut exchange => answered,
         // It ends as soon as it has read everything; the answer may still lie in its channel.
         _ = connection => exchange.await,
-    };
-    answered.map_err(|error| error.to_string())
+    }
 }
 
 fn refusal(status: StatusCode, bytes: &Bytes) -> ClientError {

@@ -1,9 +1,10 @@
 //! The data dir: one process holds it at a time, by a lock that ends with the process.
 
 use std::{
-    fs::{DirBuilder, File, OpenOptions},
+    fmt,
+    fs::{DirBuilder, File, OpenOptions, Permissions},
     io::{self, Read, Seek, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -29,14 +30,69 @@ pub enum DataDirError {
     ReadOnly(PathBuf),
     #[error("data dir {} cannot be entered: run mayfly as root (for example with sudo), or choose another path with --data-dir", .0.display())]
     NoPermission(PathBuf),
+    #[error("folder {} holds \"{entry}\", which is not Mayfly's: name a new or an empty folder", path.display())]
+    Occupied { path: PathBuf, entry: String },
     #[error("data dir {} is in use by {holder}: wait until it ends, stop it, or name another with --data-dir", path.display())]
-    InUse { path: PathBuf, holder: String },
+    InUse { path: PathBuf, holder: Holder },
     #[error("data dir {}: {action} failed: {source}", path.display())]
     Io {
         path: PathBuf,
         action: &'static str,
         source: io::Error,
     },
+}
+
+impl DataDirError {
+    /// Whether it will be over soon: a command holds the data dir.
+    pub fn passes(&self) -> bool {
+        match self {
+            DataDirError::InUse { holder, .. } => holder.purpose == Some(Purpose::Command),
+            _ => false,
+        }
+    }
+}
+
+/// What a process holds a data dir for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// `mayfly serve`: as long as nobody stops it.
+    Serve,
+    /// Any other verb: until it is done.
+    Command,
+}
+
+/// Who holds a data dir, as its lock tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// None while it has not written it down yet.
+    pub purpose: Option<Purpose>,
+    pid: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = match self.purpose {
+            Some(Purpose::Serve) => "mayfly serve",
+            Some(Purpose::Command) => "a mayfly command",
+            None => return f.write_str("another process"),
+        };
+        write!(f, "{who} (pid {})", self.pid)
+    }
+}
+
+impl Holder {
+    fn parse(text: &str) -> Self {
+        let (pid, purpose) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        let purpose = match purpose {
+            "serve" => Some(Purpose::Serve),
+            "command" => Some(Purpose::Command),
+            _ => None,
+        };
+        Holder {
+            purpose,
+            pid: pid.to_owned(),
+        }
+    }
 }
 
 /// What a path must be before anything is looked at.
@@ -67,17 +123,22 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Makes the folder if it is missing and takes its lock.
-    pub fn hold(path: &Path) -> Result<Self, DataDirError> {
+    /// Makes the folder if it is missing, takes its lock and closes it to others.
+    pub fn hold(path: &Path, purpose: Purpose) -> Result<Self, DataDirError> {
         check_path(path)?;
         make(path)?;
         inspect(path)?;
-        Ok(DataDir {
-            path: path.to_owned(),
-            _lock: lock(path)?,
-        })
+        // A data dir is bound to its place: by whatever name it was reached, this is the same one.
+        let path = path
+            .canonicalize()
+            .map_err(|error| told(path, "looking at it", error))?;
+        check_path(&path)?;
+        let lock = lock(&path, purpose)?;
+        tighten(&path)?;
+        Ok(DataDir { path, _lock: lock })
     }
 
+    /// Without links and detours.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -105,7 +166,13 @@ fn make(path: &Path) -> Result<(), DataDirError> {
 }
 
 fn inspect(path: &Path) -> Result<(), DataDirError> {
-    let found = std::fs::metadata(path).map_err(|error| told(path, "looking at it", error))?;
+    let found = match std::fs::metadata(path) {
+        // A link to nothing.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(DataDirError::NotAFolder(path.to_owned()));
+        }
+        found => found.map_err(|error| told(path, "looking at it", error))?,
+    };
     if !found.is_dir() {
         return Err(DataDirError::NotAFolder(path.to_owned()));
     }
@@ -117,10 +184,64 @@ fn inspect(path: &Path) -> Result<(), DataDirError> {
             me,
         });
     }
+    only_ours(path)
+}
+
+/// What may lie in a data dir that has no database yet.
+const OURS: [&str; 18] = [
+    ".doctor",
+    ".socket",
+    "b",
+    "ballast",
+    "blobs",
+    "init",
+    "l",
+    "lock",
+    "lost+found",
+    "mayfly.sock",
+    "mayfly.toml",
+    "t",
+    "token",
+    "token.new",
+    "transcripts",
+    "trash",
+    "u",
+    "worker",
+];
+
+/// A slip of the pen must not make a data dir of `/var` and close it to everybody else.
+fn only_ours(path: &Path) -> Result<(), DataDirError> {
+    let database = std::fs::symlink_metadata(path.join("mayfly.db"));
+    if database.is_ok_and(|found| found.is_file()) {
+        return Ok(());
+    }
+    let entries = std::fs::read_dir(path).map_err(|error| told(path, "reading it", error))?;
+    for entry in entries {
+        let entry = entry.map_err(|error| told(path, "reading it", error))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !OURS.contains(&name.as_str()) {
+            return Err(DataDirError::Occupied {
+                path: path.to_owned(),
+                entry: name,
+            });
+        }
+    }
     Ok(())
 }
 
-fn lock(path: &Path) -> Result<File, DataDirError> {
+/// Chats and tokens lie in it: it is its owner's only.
+fn tighten(path: &Path) -> Result<(), DataDirError> {
+    let found = std::fs::metadata(path).map_err(|error| told(path, "looking at it", error))?;
+    let mode = found.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        std::fs::set_permissions(path, Permissions::from_mode(0o700))
+            .map_err(|error| told(path, "closing it to others", error))?;
+        tracing::warn!("data dir {} had mode {mode:o}: now 700", path.display());
+    }
+    Ok(())
+}
+
+fn lock(path: &Path, purpose: Purpose) -> Result<File, DataDirError> {
     let opened = OpenOptions::new()
         .read(true)
         .write(true)
@@ -132,23 +253,23 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut pid = String::new();
-            let _ = file.read_to_string(&mut pid);
-            let holder = match pid.trim() {
-                "" => "another process".to_owned(),
-                pid => format!("pid {pid}"),
-            };
+            let mut told = String::new();
+            let _ = file.read_to_string(&mut told);
             return Err(DataDirError::InUse {
                 path: path.to_owned(),
-                holder,
+                holder: Holder::parse(&told),
             });
         }
         Err(error) => return Err(told(path, "locking it", error.into())),
     }
+    let what = match purpose {
+        Purpose::Serve => "serve",
+        Purpose::Command => "command",
+    };
     let written = file
         .set_len(0)
         .and_then(|()| file.rewind())
-        .and_then(|()| writeln!(file, "{}", std::process::id()));
+        .and_then(|()| writeln!(file, "{} {what}", std::process::id()));
     // A full disk must not keep the service from writing outcomes: the pid is only for people.
     if let Err(error) = written {
         tracing::warn!(%error, "the pid could not be written into the lock");
@@ -191,12 +312,41 @@ mod tests {
     fn a_second_holder_is_told_who_has_it() {
         let dir = tempfile::tempdir_in("/tmp").unwrap();
         let path = dir.path().join("d");
-        let held = DataDir::hold(&path).unwrap();
+        let held = DataDir::hold(&path, Purpose::Serve).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
-        let refused = DataDir::hold(&path).unwrap_err().to_string();
-        assert!(refused.contains(&format!("in use by pid {}", std::process::id())));
+        let refused = DataDir::hold(&path, Purpose::Command).unwrap_err();
+        let holder = format!("in use by mayfly serve (pid {})", std::process::id());
+        assert!(refused.to_string().contains(&holder), "{refused}");
         drop(held);
-        DataDir::hold(&path).unwrap();
+        DataDir::hold(&path, Purpose::Command).unwrap();
+    }
+
+    #[test]
+    fn a_data_dir_is_closed_to_others_and_the_same_by_any_name() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let path = dir.path().join("d");
+        drop(DataDir::hold(&path, Purpose::Command).unwrap());
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let held = DataDir::hold(&link, Purpose::Command).unwrap();
+        assert_eq!(held.path(), path);
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_folder_of_something_else_is_left_as_it_is() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        std::fs::create_dir(dir.path().join("lost+found")).unwrap();
+        std::fs::write(dir.path().join("letters"), "").unwrap();
+        let refused = DataDir::hold(dir.path(), Purpose::Serve).unwrap_err();
+        assert!(refused.to_string().contains("\"letters\""), "{refused}");
+        let mode = std::fs::metadata(dir.path()).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        assert!(!dir.path().join("lock").exists());
+        std::fs::remove_file(dir.path().join("letters")).unwrap();
+        DataDir::hold(dir.path(), Purpose::Serve).unwrap();
     }
 
     #[test]
@@ -204,7 +354,7 @@ mod tests {
         let dir = tempfile::tempdir_in("/tmp").unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "").unwrap();
-        let refused = DataDir::hold(&path).unwrap_err();
+        let refused = DataDir::hold(&path, Purpose::Serve).unwrap_err();
         assert!(matches!(refused, DataDirError::NotAFolder(_)), "{refused}");
     }
 
@@ -213,7 +363,8 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             let dir = tempfile::tempdir_in("/tmp").unwrap();
             std::os::unix::fs::chown(dir.path(), Some(1234), None).unwrap();
-            let refused = DataDir::hold(dir.path()).unwrap_err().to_string();
+            let refused = DataDir::hold(dir.path(), Purpose::Serve);
+            let refused = refused.unwrap_err().to_string();
             assert!(refused.contains("belongs to user id 1234"), "{refused}");
         }
     }

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::{
     client::Client,
     config::Config,
-    data_dir::{self, DataDir, DataDirError},
+    data_dir::{self, DataDir, DataDirError, Purpose},
     exit::{Exit, Failure},
     http::{Server, SocketFile},
     wire::{self, Running},
@@ -17,6 +17,8 @@ use crate::{
 
 /// How long a server that is just starting or ending may hold the lock without answering.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a server that went away is waited for: its manager starts it again.
+const BACK: Duration = Duration::from_secs(10);
 /// So often a command begins again because the server it talked to ended.
 const AGAIN: u32 = 3;
 
@@ -29,14 +31,16 @@ pub(crate) async fn through<T>(
 ) -> Result<T, Failure> {
     let mut signals = Signals::new()?;
     let mut left = AGAIN;
+    let mut back = Duration::ZERO;
     loop {
-        let door = Door::open(config).await?;
+        let opened = tokio::select! {
+            opened = Door::open(config, back) => opened,
+            () = signals.next() => Err(interrupted()),
+        };
+        let door = opened?;
         let done = tokio::select! {
             done = work(&door.client) => done,
-            () = signals.next() => Err(Failure::new(
-                Exit::Interrupted,
-                "interrupted: a message that was accepted stays and runs",
-            )),
+            () = signals.next() => Err(interrupted()),
         };
         let ours = door.own.is_some();
         tokio::select! {
@@ -44,10 +48,18 @@ pub(crate) async fn through<T>(
             () = signals.next() => Exit::Interrupted.now(),
         }
         match done {
-            Err(failure) if failure.server_gone && !ours && left > 0 => left -= 1,
+            Err(failure) if failure.server_gone && !ours && left > 0 => {
+                left -= 1;
+                back = BACK;
+                tracing::warn!("the server went away: waiting for it to come back");
+            }
             done => return done,
         }
     }
+}
+
+fn interrupted() -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted")
 }
 
 struct Door {
@@ -56,7 +68,8 @@ struct Door {
 }
 
 impl Door {
-    async fn open(config: &Config) -> Result<Self, Failure> {
+    /// A server that went away has the time `back` before the command is one itself.
+    async fn open(config: &Config, back: Duration) -> Result<Self, Failure> {
         let path = &config.data_dir;
         data_dir::check_path(path).map_err(fault)?;
         let client = Client::new(data_dir::socket(path));
@@ -69,12 +82,17 @@ impl Door {
                 }
                 Err(_) => {}
             }
-            match DataDir::hold(path) {
+            if since.elapsed() < back {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            root()?;
+            match DataDir::hold(path, Purpose::Command) {
                 Ok(held) => {
                     let own = Some(serve(config, held).await?);
                     return Ok(Door { client, own });
                 }
-                Err(DataDirError::InUse { .. }) if since.elapsed() < PATIENCE => {
+                Err(DataDirError::InUse { .. }) if since.elapsed() < back + PATIENCE => {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 Err(error @ DataDirError::InUse { .. }) => {
@@ -112,6 +130,22 @@ async fn serve(config: &Config, held: DataDir) -> Result<Own, Failure> {
         _socket: socket,
         running,
     })
+}
+
+/// Whoever runs agents mounts their files and keeps the files' owners.
+pub(crate) fn root() -> Result<(), Failure> {
+    let me = rustix::process::geteuid();
+    match me.is_root() {
+        true => Ok(()),
+        false => Err(Failure::new(
+            Exit::NotRoot,
+            format!(
+                "no server answers, and user id {} cannot run agents: run mayfly as root, for \
+                 example with sudo",
+                me.as_raw()
+            ),
+        )),
+    }
 }
 
 fn fault(error: DataDirError) -> Failure {

@@ -1,6 +1,6 @@
 //! Exit codes, and the only place that ends the process before `main` returns.
 
-use std::process::ExitCode;
+use std::{collections::BTreeMap, process::ExitCode};
 
 use mayfly_domain::MessageOutcome;
 use mayfly_orchestrator::command::RequestError;
@@ -21,11 +21,13 @@ pub enum Exit {
     Timeout = 9,
     Internal = 10,
     Parked = 11,
+    Unknown = 12,
+    NotRoot = 13,
     Interrupted = 130,
 }
 
 impl Exit {
-    const ALL: [(Exit, &str); 13] = [
+    const ALL: [(Exit, &str); 15] = [
         (Exit::Ok, "done; for a message: answered"),
         (
             Exit::CheckFailed,
@@ -50,7 +52,7 @@ impl Exit {
         ),
         (
             Exit::Unavailable,
-            "the container engine, an image or the disk is missing",
+            "the container engine or an image is missing, the server does not answer, or the disk is full",
         ),
         (
             Exit::Notice,
@@ -68,6 +70,11 @@ impl Exit {
             Exit::Parked,
             "the message waits for a person: mayfly parked list",
         ),
+        (
+            Exit::Unknown,
+            "the server went away while it was asked to change something: look whether it did",
+        ),
+        (Exit::NotRoot, "only root can run agents"),
         (Exit::Interrupted, "interrupted by a signal"),
     ];
 
@@ -75,6 +82,12 @@ impl Exit {
     pub fn table() -> String {
         let line = |(exit, meaning): &(Exit, &str)| format!("{:>5}  {meaning}\n", *exit as u8);
         Self::ALL.iter().map(line).collect()
+    }
+
+    /// The same by code, for programs.
+    pub(crate) fn meanings() -> BTreeMap<u8, &'static str> {
+        let entry = |(exit, meaning): &(Exit, &'static str)| (*exit as u8, *meaning);
+        Self::ALL.iter().map(entry).collect()
     }
 
     /// Ends the process at once: for the second signal, when a person no longer wants to wait.
@@ -117,7 +130,7 @@ impl From<MessageOutcome> for Exit {
 pub struct Failure {
     pub exit: Exit,
     pub sentence: String,
-    /// The server ended in between: with another, or with none, the command can be tried again.
+    /// The server ended in between, and the command can be begun again without harm.
     pub server_gone: bool,
 }
 

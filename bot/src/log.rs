@@ -19,10 +19,11 @@ pub(crate) fn of_service(loaded: &Loaded) {
     }
 }
 
-/// A command's: what a person should know, without time and place.
+/// A command's: what a person should know, without time and place. What a service that it is for a
+/// moment notes on its way is for a server's log.
 pub(crate) fn of_command() {
     let log = fmt()
-        .with_env_filter(EnvFilter::new("warn"))
+        .with_env_filter(EnvFilter::new("warn,mayfly_orchestrator=error"))
         .with_writer(stderr);
     log.without_time()
         .with_target(false)

@@ -40,6 +40,7 @@ impl StartError {
         match self {
             StartError::Init { .. } => Exit::DataDir,
             StartError::Service(cause) => match cause {
+                Cause::Db(error) if error.is_full() => Exit::Unavailable,
                 Cause::Db(DbError::Sql(_) | DbError::Row { .. }) => Exit::Internal,
                 Cause::Reconcile(_) => Exit::Internal,
                 Cause::Store(StoreError::Io { .. }) => Exit::DataDir,

@@ -155,7 +155,13 @@ impl Commands {
 
 impl From<DbError> for RequestError {
     fn from(error: DbError) -> Self {
-        internal(&error)
+        match error.is_full() {
+            true => RequestError::Unavailable(
+                "the disk of the data dir is full: free some space on it, then ask again"
+                    .to_owned(),
+            ),
+            false => internal(&error),
+        }
     }
 }
 

@@ -12,10 +12,10 @@ pub mod messages;
 pub mod snapshots;
 pub mod ticks;
 
-use std::{path::Path, time::Duration};
+use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt as _, path::Path, time::Duration};
 
 use sqlx::{
-    Any, AnyPool, Transaction,
+    Any, AnyConnection, AnyPool, Connection as _, Transaction,
     any::{AnyPoolOptions, install_default_drivers},
     migrate::{MigrateError, Migrator},
 };
@@ -48,14 +48,33 @@ pub enum DbError {
         /// This program's version.
         ours: &'static str,
     },
+    /// No room for another byte of it.
+    #[error("the disk with database {path} is full: free some space on it")]
+    Full {
+        /// The database file.
+        path: String,
+    },
     /// The file cannot be used.
-    #[error("database {path} cannot be opened: {reason}")]
+    #[error(
+        "database {path} cannot be opened ({reason}): restore it from a backup, or name another data dir"
+    )]
     Open {
         /// The database file.
         path: String,
         /// Why, in one line.
         reason: String,
     },
+}
+
+impl DbError {
+    /// Whether it works again once there is room on the disk.
+    pub fn is_full(&self) -> bool {
+        match self {
+            DbError::Full { .. } => true,
+            DbError::Sql(error) => is_full(error),
+            _ => false,
+        }
+    }
 }
 
 /// A handle on the database; cheap to clone.
@@ -73,17 +92,28 @@ impl Db {
     pub async fn open(path: &Path) -> Result<Db, DbError> {
         install_default_drivers();
         let shown = path.display().to_string();
-        let open = |error: sqlx::Error| DbError::Open {
-            path: shown.clone(),
-            reason: error.to_string(),
+        let open = |error: sqlx::Error| match is_full(&error) {
+            true => DbError::Full {
+                path: shown.clone(),
+            },
+            false => DbError::Open {
+                path: shown.clone(),
+                reason: reason(&error),
+            },
         };
-        let url = format!("sqlite://{}?mode=rwc", path.display());
+        private_file(path).map_err(|error| open(sqlx::Error::Io(error)))?;
+        let url = format!("sqlite://{}?mode=rw", path.display());
+        // A pool would try what cannot work for as long as one waits for a connection.
+        let mut first = AnyConnection::connect(&url).await.map_err(open)?;
+        prepare(&mut first).await.map_err(open)?;
+        first.close().await.map_err(open)?;
         let write = pool(1).connect(&url).await.map_err(open)?;
         SQLITE.run(&write).await.map_err(|error| match error {
             MigrateError::VersionMissing(_) | MigrateError::VersionTooNew(..) => DbError::Newer {
                 path: shown.clone(),
                 ours: env!("CARGO_PKG_VERSION"),
             },
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => open(error),
             other => DbError::Open {
                 path: shown.clone(),
                 reason: other.to_string(),
@@ -115,26 +145,57 @@ impl Db {
     }
 }
 
+/// The database and the files SQLite puts beside it are for their owner only.
+fn private_file(path: &Path) -> std::io::Result<()> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))
+}
+
 fn pool(connections: u32) -> AnyPoolOptions {
     AnyPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(Duration::from_secs(60))
-        .after_connect(|connection, _| {
-            Box::pin(async move {
-                use sqlx::Executor as _;
-                // The time-out comes first: switching to WAL takes a lock itself.
-                for pragma in [
-                    "PRAGMA busy_timeout=30000",
-                    "PRAGMA journal_mode=WAL",
-                    "PRAGMA synchronous=FULL",
-                    "PRAGMA foreign_keys=ON",
-                    "PRAGMA cache_size=-2000",
-                ] {
-                    connection.execute(pragma).await?;
-                }
-                Ok(())
-            })
-        })
+        .after_connect(|connection, _| Box::pin(prepare(connection)))
+}
+
+async fn prepare(connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    use sqlx::Executor as _;
+    // The time-out comes first: switching to WAL takes a lock itself.
+    for pragma in [
+        "PRAGMA busy_timeout=30000",
+        "PRAGMA journal_mode=WAL",
+        "PRAGMA synchronous=FULL",
+        "PRAGMA foreign_keys=ON",
+        "PRAGMA cache_size=-2000",
+    ] {
+        connection.execute(pragma).await?;
+    }
+    Ok(())
+}
+
+/// SQLite's own codes: no room for a page, or for the index of its log (SQLITE_FULL,
+/// SQLITE_IOERR_SHMSIZE; <https://sqlite.org/rescode.html>).
+fn is_full(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::StorageFull,
+        error => error
+            .as_database_error()
+            .and_then(|error| error.code())
+            .is_some_and(|code| ["13", "4874"].contains(&&*code)),
+    }
+}
+
+/// What the database itself said.
+fn reason(error: &sqlx::Error) -> String {
+    match error.as_database_error() {
+        Some(error) => error.message().to_owned(),
+        None => error.to_string(),
+    }
 }
 
 /// Reads a stored text as a domain type.

@@ -26,7 +26,7 @@ use crate::{
     images::Images,
     outbox::{self, Platforms},
     queue, reconcile,
-    sandbox::{Backend, BackendError},
+    sandbox::{Backend, BackendError, Engine, fake::SIMULATED},
     snapshot::{Store, StoreError},
     supervise::Supervisor,
     tick::{TickError, Tools},
@@ -88,6 +88,24 @@ pub enum StartError {
         data_dir: PathBuf,
         /// `on another machine`, `at /other/path`, `with another container engine`.
         elsewhere: String,
+    },
+    /// Nothing to adopt.
+    #[error("data dir {data_dir} is at home here: there is nothing to adopt")]
+    AtHome {
+        /// Here.
+        data_dir: PathBuf,
+    },
+    /// Real agents would run on pretended sandboxes, or the other way round.
+    #[error(
+        "data dir {data_dir} is for {belongs}: name another with --data-dir, or use `mayfly serve{flag}`"
+    )]
+    OtherKind {
+        /// Here.
+        data_dir: PathBuf,
+        /// `simulated agents` or `real agents`.
+        belongs: &'static str,
+        /// With which it would start.
+        flag: &'static str,
     },
     /// The database asks for a newer program.
     #[error(
@@ -189,12 +207,23 @@ impl Service {
     }
 }
 
-/// Binds a copied or moved data dir to this place under a new installation id.
-pub async fn adopt(data_dir: &Path) -> Result<InstallationId, StartError> {
+/// Binds a copied or moved data dir to this place under a new installation id. Refused where it is
+/// at home: it would give up what its own ticks have made on the engine.
+pub async fn adopt(data_dir: &Path, engine: Option<&Engine>) -> Result<InstallationId, StartError> {
     let db = Db::open(&database(data_dir)).await?;
+    let here = binding(data_dir);
     let id = match db.installation().await? {
-        Some(_) => db.adopt(&binding(data_dir)).await?,
-        None => db.create_installation(&binding(data_dir)).await?,
+        Some(found) => {
+            let same = |known: &String| {
+                known == SIMULATED || engine.is_none_or(|engine| engine.id == *known)
+            };
+            if found.binding == here && found.engine_id.as_ref().is_none_or(same) {
+                let data_dir = data_dir.to_owned();
+                return Err(StartError::AtHome { data_dir });
+            }
+            db.adopt(&here).await?
+        }
+        None => db.create_installation(&here).await?,
     };
     let worker = data_dir.join("worker");
     match std::fs::remove_file(&worker) {
@@ -270,6 +299,17 @@ async fn bind_engine(db: &Db, found: &Installation, parts: &Parts) -> Result<(),
         }
     };
     match &found.engine_id {
+        Some(known) if (known == SIMULATED) != (engine.id == SIMULATED) => {
+            let (belongs, flag) = match known == SIMULATED {
+                true => ("simulated agents", " --simulate"),
+                false => ("real agents", ""),
+            };
+            Err(StartError::OtherKind {
+                data_dir: parts.data_dir.clone(),
+                belongs,
+                flag,
+            })
+        }
         Some(known) if *known != engine.id => Err(StartError::Copied {
             data_dir: parts.data_dir.clone(),
             elsewhere: "with another container engine".to_owned(),

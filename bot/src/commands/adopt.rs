@@ -1,10 +1,18 @@
 //! `mayfly adopt`.
 
-use mayfly_orchestrator::service;
+use mayfly_orchestrator::{
+    clock::Lease,
+    sandbox::{
+        Backend as _,
+        docker::{Docker, DockerOptions},
+    },
+    service,
+    supervise::Supervisor,
+};
 
 use crate::{
     cli::Context,
-    data_dir::DataDir,
+    data_dir::{DataDir, Purpose},
     exit::{Exit, Failure},
 };
 
@@ -14,8 +22,15 @@ pub(crate) async fn run(context: &Context) -> Result<Exit, Failure> {
         let sentence = format!("there is no data dir {}: nothing to adopt", path.display());
         return Err(Failure::new(Exit::DataDir, sentence));
     }
-    let held = DataDir::hold(path).map_err(|error| Failure::new(Exit::DataDir, error))?;
-    let adopted = service::adopt(held.path()).await;
+    let held = DataDir::hold(path, Purpose::Command);
+    let held = held.map_err(|error| Failure::new(Exit::DataDir, error))?;
+    let engine = Docker::new(DockerOptions {
+        host: Some(context.loaded.config.docker.host.clone()),
+        supervisor: Supervisor::default(),
+        lease: Lease::default(),
+    });
+    let engine = engine.engine().await.ok();
+    let adopted = service::adopt(held.path(), engine.as_ref()).await;
     let id = adopted.map_err(|error| Failure::new(Exit::DataDir, error))?;
     context.screen.show(&id, |id, _| {
         format!(

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::send;
 use crate::{
     cli::{AgentVerb, Context, Waiting},
+    client::once,
     door,
     exit::{Exit, Failure},
     http::wire::CreateBody,
@@ -33,15 +34,18 @@ pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Fail
         } => {
             let text = send::read(&text)?;
             let post = send::Post::new(context, text, sandbox, &waiting);
-            let view = door::through(config, async |client| {
+            let sent = door::through(config, async |client| {
                 let post = &post;
                 post.deliver(client, &agent).await
-            })
-            .await?;
+            });
+            let view = sent.await.map_err(|failure| post.told(failure))?;
             return send::ended(context, &view, &waiting);
         }
         AgentVerb::List => {
             let agents = door::through(config, async |client| Ok(client.agents().await?)).await?;
+            if agents.is_empty() && !screen.json {
+                screen.notice("no agents yet: mayfly agent new makes one");
+            }
             screen.show(&agents, |agents, screen| render::agents(agents, screen));
         }
         AgentVerb::Show { agent } => {
@@ -50,7 +54,11 @@ pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Fail
         }
         AgentVerb::Log { agent } => {
             let ticks = door::through(config, async |client| Ok(client.ticks(&agent).await?));
-            screen.show(&ticks.await?, |ticks, screen| render::ticks(ticks, screen));
+            let ticks = ticks.await?;
+            if ticks.is_empty() && !screen.json {
+                screen.notice(&format!("no ticks yet: mayfly agent send {agent} TEXT"));
+            }
+            screen.show(&ticks, |ticks, screen| render::ticks(ticks, screen));
         }
         AgentVerb::Diff {
             agent,
@@ -67,28 +75,40 @@ pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Fail
         }
         AgentVerb::Rollback { agent, tick } => {
             let view = door::through(config, async |client| {
-                Ok(client.rollback(&agent, tick.clone()).await?)
+                let back = client.rollback(&agent, tick.clone()).await;
+                once(back, &format!("mayfly agent show {agent}"))
             });
             screen.show(&view.await?, |view, _| render::rollback(view));
         }
         AgentVerb::Fork { agent, tick } => {
             let view = door::through(config, async |client| {
-                Ok(client.fork(&agent, tick.clone()).await?)
+                once(client.fork(&agent, tick.clone()).await, "mayfly agent list")
             });
             screen.show(&view.await?, |view, _| view.short.clone());
         }
         AgentVerb::Rm { agent, force } => {
             door::through(config, async |client| {
-                Ok(client.remove(&agent, force).await?)
+                once(client.remove(&agent, force).await, "mayfly agent list")
             })
             .await?;
+            let removed = Removed { removed: &agent };
+            screen.show(&removed, |_, _| format!("agent {agent} is removed"));
         }
         AgentVerb::Stop { agent, all } => {
-            let view = door::through(config, async |client| Ok(client.stop(&agent, all).await?));
+            let view = door::through(config, async |client| {
+                let stop = client.stop(&agent, all).await;
+                once(stop, &format!("mayfly agent log {agent}"))
+            });
             screen.show(&view.await?, |view, _| render::stop(view));
         }
     }
     Ok(Exit::Ok)
+}
+
+/// `agent rm --json`.
+#[derive(Serialize)]
+struct Removed<'a> {
+    removed: &'a str,
 }
 
 /// `agent new --json`.
@@ -114,12 +134,12 @@ async fn new(
     let body = CreateBody { profile, sandbox };
     // Kept over a second try, so that it makes no second agent.
     let made: RefCell<Option<AgentView>> = RefCell::new(None);
-    let (agent, message) = door::through(config, async |client| {
+    let done = door::through(config, async |client| {
         let known = made.borrow().clone();
         let agent = match known {
             Some(agent) => agent,
             None => {
-                let agent = client.create(&body).await?;
+                let agent = once(client.create(&body).await, "mayfly agent list")?;
                 if post.is_some() && !screen.json {
                     screen.notice(&format!("agent {}", agent.short));
                 }
@@ -131,8 +151,11 @@ async fn new(
             None => None,
         };
         Ok((agent, message))
-    })
-    .await?;
+    });
+    let (agent, message) = done.await.map_err(|failure| match &post {
+        Some(post) if made.borrow().is_some() => post.told(failure),
+        _ => failure,
+    })?;
     if screen.json {
         screen.json(&Made {
             agent: &agent,

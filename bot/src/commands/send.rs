@@ -1,6 +1,7 @@
 //! Sends one message and waits for what becomes of it.
 
 use std::{
+    cell::RefCell,
     ffi::OsStr,
     io::{IsTerminal, Read, stderr, stdin},
     os::unix::ffi::OsStrExt,
@@ -36,6 +37,13 @@ pub(crate) fn read(text: &OsStr) -> Result<String, Failure> {
                 format!("standard input cannot be read: {error}"),
             )
         })?;
+        if bytes.len() > MAX_TEXT {
+            let sentence = format!(
+                "the message has more than {MAX_TEXT} bytes, which is the most that fits: send \
+                 long content as a file"
+            );
+            return Err(Failure::new(Exit::Refused, sentence));
+        }
     }
     match check_text(&bytes) {
         Ok(text) => Ok(text.to_owned()),
@@ -49,6 +57,8 @@ pub(crate) struct Post {
     key: String,
     patience: Patience,
     screen: Screen,
+    /// What the server took, once it has.
+    accepted: RefCell<Option<MessageView>>,
 }
 
 #[derive(Clone, Copy)]
@@ -89,6 +99,7 @@ impl Post {
             key,
             patience,
             screen: context.screen,
+            accepted: RefCell::new(None),
         }
     }
 
@@ -99,6 +110,7 @@ impl Post {
         agent: &str,
     ) -> Result<MessageView, Failure> {
         let accepted = client.send(agent, &self.body, &self.key).await?;
+        self.accepted.replace(Some(accepted.clone()));
         match self.patience {
             Patience::None => Ok(accepted),
             _ => {
@@ -107,6 +119,30 @@ impl Post {
                 spinner.finish_and_clear();
                 ended
             }
+        }
+    }
+
+    /// What became of the message when the wait for it was cut short.
+    pub(crate) fn told(&self, failure: Failure) -> Failure {
+        let cut = failure.exit == Exit::Interrupted || failure.server_gone;
+        if !cut {
+            return failure;
+        }
+        let fate = match &*self.accepted.borrow() {
+            Some(message) => format!(
+                "message {} is accepted and will be answered: see mayfly agent log {}",
+                message.id.short(),
+                message.agent.short()
+            ),
+            None => format!(
+                "whether the message was accepted is not known: send it again with --key {}, it \
+                 counts once",
+                self.key
+            ),
+        };
+        Failure {
+            sentence: format!("{}; {fate}", failure.sentence),
+            ..failure
         }
     }
 

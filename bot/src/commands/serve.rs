@@ -6,8 +6,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::{
     cli::Context,
-    data_dir::{self, DataDir},
-    door::Signals,
+    data_dir::{self, DataDir, DataDirError, Purpose},
+    door::{self, Signals},
     exit::{Exit, Failure},
     http::Server,
     wire::{self, Running},
@@ -20,9 +20,32 @@ pub(crate) async fn run(context: Context, simulate: bool) -> Result<Exit, Failur
     without_core_dumps();
     let mut signals = Signals::new()?;
     let config = &context.loaded.config;
-    let held = DataDir::hold(&config.data_dir);
+    if !simulate {
+        door::root()?;
+    }
+    let held = tokio::select! {
+        held = hold(&config.data_dir) => held,
+        () = signals.next() => return Ok(Exit::Ok),
+    };
     let held = held.map_err(|error| Failure::new(Exit::DataDir, error))?;
     serve(&context, held, simulate, &mut signals).await
+}
+
+/// A command that is at work in the data dir is waited for, another server is not.
+async fn hold(path: &Path) -> Result<DataDir, DataDirError> {
+    let mut waiting = false;
+    loop {
+        match DataDir::hold(path, Purpose::Serve) {
+            Err(error @ DataDirError::InUse { .. }) if error.passes() => {
+                if !waiting {
+                    tracing::info!("{error}; waiting for its end");
+                }
+                waiting = true;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            held => return held,
+        }
+    }
 }
 
 async fn serve(

@@ -205,6 +205,10 @@ pub(super) fn unavailable(error: BackendError) -> RequestError {
         BackendError::BadImage { .. } | BackendError::OtherImage { .. } => {
             RequestError::Invalid(error.to_string())
         }
+        BackendError::Down { .. } => RequestError::Unavailable(format!(
+            "{}: start it, or name another with docker.host",
+            observe::chain(&error)
+        )),
         _ => RequestError::Unavailable(observe::chain(&error)),
     }
 }

@@ -106,7 +106,7 @@ impl Commands {
             (None, Some(head)) => self.parent(Some(head)).await?,
             (None, None) => {
                 return Err(RequestError::Conflict(format!(
-                    "agent {} has no state to go back from",
+                    "agent {} stands before its first tick: there is nothing to go back from",
                     agent.short()
                 )));
             }

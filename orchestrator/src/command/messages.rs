@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     clock,
-    db::messages::Message,
+    db::{DbError, messages::Message},
     tick::state::Cause,
     view::{MessageView, ReplyView, StopView},
 };
@@ -57,7 +57,10 @@ impl Commands {
             .map_err(|error| match error {
                 InboxError::KeyReused(_) => RequestError::Conflict(error.to_string()),
                 InboxError::NoAgent(_) => not_found("agent", agent, ""),
-                InboxError::Storage(_) => internal(&error),
+                InboxError::Storage(cause) => match cause.downcast::<DbError>() {
+                    Ok(error) => (*error).into(),
+                    Err(cause) => internal(&*cause),
+                },
             })?;
         self.message(accepted.message).await
     }

@@ -32,6 +32,9 @@ use crate::{clock::Lease, supervise::Supervisor};
 use guest::Guest;
 use tree::Tree;
 
+/// The identity of every simulated engine.
+pub const SIMULATED: &str = "fake";
+
 const UID: u32 = 1000;
 /// A test should not wait as long as people do.
 const READY: Duration = Duration::from_millis(500);
@@ -177,7 +180,7 @@ impl Backend for Fake {
         Ok(Engine {
             kind: "fake",
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            id: "fake".to_owned(),
+            id: SIMULATED.to_owned(),
         })
     }
 

@@ -8,7 +8,7 @@ use std::{
 use super::{Check, State, overlay};
 use crate::{
     config::Config,
-    data_dir::{self, DataDirError},
+    data_dir::{self, DataDirError, Purpose},
 };
 
 pub(super) fn checks(config: &Config) -> Vec<Check> {
@@ -20,7 +20,7 @@ pub(super) fn checks(config: &Config) -> Vec<Check> {
     checks.push(file_system(&there));
     checks.push(free(&there, config.disk.floor_mib));
     checks.push(quota(&there));
-    if path.is_dir() {
+    if path.is_dir() && checks[0].state == State::Ok {
         checks.push(apart(path));
         checks.push(overlay::check(path));
     }
@@ -53,7 +53,7 @@ enum DataDirHeld {
 
 impl DataDirHeld {
     fn of(path: &Path) -> Result<Self, DataDirError> {
-        match data_dir::DataDir::hold(path) {
+        match data_dir::DataDir::hold(path, Purpose::Command) {
             Ok(_) => Ok(DataDirHeld::Free),
             Err(DataDirError::InUse { .. }) => Ok(DataDirHeld::Server),
             Err(error) => Err(error),

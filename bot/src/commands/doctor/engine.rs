@@ -35,7 +35,8 @@ pub(super) async fn checks(config: &Config) -> Vec<Check> {
                 State::Fail,
                 "docker",
                 chain(&error),
-                "start it (systemctl start docker), or name it with docker.host or DOCKER_HOST",
+                "start it (systemctl start docker), name it with docker.host or DOCKER_HOST, or \
+                 run mayfly as root if it may not be asked",
             )];
         }
     };

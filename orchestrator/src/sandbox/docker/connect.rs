@@ -76,7 +76,7 @@ impl Connection {
         if is_down(&error) {
             return BackendError::Down {
                 address: self.address.clone(),
-                source: Box::new(error),
+                source: cause(&error).into(),
             };
         }
         BackendError::Failed {
@@ -85,6 +85,15 @@ impl Connection {
             source: Box::new(error),
         }
     }
+}
+
+/// What the system said, without the names of the layers that passed it on.
+fn cause(error: &Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
 }
 
 /// Puts the agreed version into every path. `bollard` 0.21 negotiates and then sends none, so that
