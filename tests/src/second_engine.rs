@@ -91,6 +91,13 @@ impl SecondEngine {
         self.end_all_but_the_holder();
     }
 
+    /// `kill -9` of the daemon alone: its containers and their mounts stay, and go on.
+    pub fn kill_daemon(&mut self) {
+        let mut daemon = self.daemon.take().expect("it runs");
+        let _ = daemon.kill();
+        daemon.wait().expect("it can be waited for");
+    }
+
     /// Starts the daemon on what it left.
     pub fn up(&mut self) {
         let log = File::options()

@@ -15,6 +15,9 @@ use super::{
     walk::{Kids, Visitor, depth_first},
 };
 
+/// How often two removals of the same may meet.
+const AGAIN: u32 = 100;
+
 impl Store {
     /// Throws away what a tick wrote. Legal when nothing can write there any more; repeatable.
     pub fn discard(&self, layer: &LayerId) -> Result<(), StoreError> {
@@ -29,7 +32,7 @@ impl Store {
     /// Removes what earlier removals left.
     pub fn empty_trash(&self) -> Result<(), StoreError> {
         let trash = Tree::open(&self.data_dir.join("t"))?;
-        empty(&trash)
+        together(|| empty(&trash))
     }
 
     pub(super) fn throw_away(&self, path: &Path) -> Result<(), StoreError> {
@@ -48,17 +51,31 @@ impl Store {
 
 /// Removes a folder and all below it; that it lacks is fine.
 pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
-    let tree = match Tree::open(path) {
-        Ok(tree) => tree,
-        Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    empty(&tree)?;
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Ok(());
-    };
-    let parent = Tree::open(parent)?.must(b"")?;
-    ops::remove_dir(&parent, name.as_bytes()).map_err(|error| StoreError::io(path, error))
+    together(|| {
+        let tree = match Tree::open(path) {
+            Ok(tree) => tree,
+            Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        empty(&tree)?;
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(());
+        };
+        let parent = Tree::open(parent)?.must(b"")?;
+        ops::remove_dir(&parent, name.as_bytes()).map_err(|error| StoreError::io(path, error))
+    })
+}
+
+/// A tick removes its own trash while a reconciler empties all of it: each time that shows, one of
+/// both has come further.
+fn together(remove: impl Fn() -> Result<(), StoreError>) -> Result<(), StoreError> {
+    for _ in 0..AGAIN {
+        match remove() {
+            Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTEMPTY)) => {}
+            answer => return answer,
+        }
+    }
+    remove()
 }
 
 fn empty(tree: &Tree) -> Result<(), StoreError> {

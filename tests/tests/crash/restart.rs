@@ -117,7 +117,7 @@ fn qu_a_suspect_runs_alone() {
     let mut scene = Scene::new();
     scene.server.start();
     let agents: Vec<String> = (0..2).map(|_| scene.server.agent()).collect();
-    let poison = scene.post("sleep 60");
+    let poison = scene.post("sleep 60; echo got $T");
     let harmless: Vec<Posted> = agents
         .iter()
         .map(|agent| scene.post_to(agent, "sleep 3; echo got $T"))
