@@ -4,7 +4,7 @@ mod agents;
 mod history;
 mod messages;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use mayfly_domain::{Author, InstallationId, SandboxRef};
 
@@ -12,7 +12,8 @@ use crate::{
     agent::profile::Profiles,
     bases::Bases,
     bell::Bell,
-    db::{Db, DbError},
+    clock,
+    db::{Db, DbError, ticks::Tick},
     images::Images,
     inbox::DurableInbox,
     observe,
@@ -22,6 +23,9 @@ use crate::{
     view::ReadyView,
     worker::{Trouble, Worker, running::Running},
 };
+
+/// A sandbox that is not removed for so long after its tick is told to the operator.
+const STUCK: Duration = Duration::from_secs(5 * 60);
 
 /// Why a request was not carried out. `Display` is one sentence for a person: the thing, and the
 /// way out.
@@ -149,7 +153,26 @@ impl Commands {
         ReadyView {
             ready: problems.is_empty(),
             problems,
+            warnings: self.stuck().await,
         }
+    }
+}
+
+impl Commands {
+    /// Sandboxes whose removal has been tried for long; messages run all the same.
+    async fn stuck(&self) -> Vec<String> {
+        let before = clock::unix_ms() - STUCK.as_millis() as i64;
+        let stuck = self.db.unremoved().await.unwrap_or_default();
+        let sentence = |tick: Tick| {
+            format!(
+                "the sandbox {} of tick {} cannot be removed: look at its container and volumes \
+                 on the engine; restarting the engine mends most",
+                tick.names.container,
+                tick.id.short()
+            )
+        };
+        let old = |tick: &Tick| tick.ended_at.is_some_and(|ended| ended < before);
+        stuck.into_iter().filter(old).map(sentence).collect()
     }
 }
 

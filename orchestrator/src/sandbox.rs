@@ -165,9 +165,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Copies each slot's folder as the image has it to `into/<slot name>`, and the image's
     /// passwd and group with the agent's line to `into/passwd` and `into/group`. `into` exists
     /// and is empty; devices and setuid bits are already stripped when this returns; a slot
-    /// folder that the image lacks or root owns belongs to the agent. The image is kept
-    /// (see [`Backend::keep`]). An image that would lose what agents write is refused: a `VOLUME`
-    /// outside the slots or below one, a slot's folder that is a link.
+    /// folder that the image lacks, or that somebody else owns, belongs to the agent. The image is
+    /// kept (see [`Backend::keep`]). An image that would lose what agents write is refused: a
+    /// `VOLUME` outside the slots or below one, a slot's folder that is a link.
     async fn extract_base(
         &self,
         installation: InstallationId,

@@ -192,4 +192,7 @@ pub struct ReadyView {
     pub ready: bool,
     /// What is wrong, one sentence each.
     pub problems: Vec<String>,
+    /// What an operator should look at although messages run, one sentence each.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }

@@ -33,13 +33,7 @@ impl SecondEngine {
             .prefix("me")
             .tempdir()
             .expect("a temporary folder");
-        let mut holder = Command::new("unshare");
-        let holder = holder
-            .args(["--net", "--mount", "sleep", "infinity"])
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("namespaces of its own");
-        let namespace = apart(holder.id());
+        let (holder, namespace) = apart();
         let mut engine = SecondEngine {
             folder,
             holder,
@@ -83,12 +77,20 @@ impl SecondEngine {
         self.up();
     }
 
-    /// `kill -9`, as a host that loses power; the daemon's containers die with it.
+    /// As a host that loses power: everything dies, mounts and `/run` are gone, the disk stays.
     pub fn lose(&mut self) {
         let mut daemon = self.daemon.take().expect("it runs");
         let _ = daemon.kill();
         daemon.wait().expect("it can be waited for");
         self.end_all_but_the_holder();
+        self.holder.kill().expect("it runs");
+        self.holder.wait().expect("it can be waited for");
+        (self.holder, self.namespace) = apart();
+        for gone in ["run", "pid"] {
+            let path = self.path(gone);
+            let removed = std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path));
+            removed.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        }
     }
 
     /// `kill -9` of the daemon alone: its containers and their mounts stay, and go on.
@@ -132,7 +134,13 @@ impl SecondEngine {
         self.daemon = Some(daemon.expect("dockerd starts"));
         let deadline = Instant::now() + PATIENCE;
         while !self.answers() {
-            assert!(Instant::now() < deadline, "no engine: {}", self.log());
+            let ended = self.daemon.as_mut().map(Child::try_wait);
+            let lives = matches!(ended, Some(Ok(None)));
+            assert!(
+                lives && Instant::now() < deadline,
+                "no engine: {}",
+                self.log()
+            );
             sleep(Duration::from_millis(100));
         }
     }
@@ -160,7 +168,9 @@ impl SecondEngine {
     }
 
     fn log(&self) -> String {
-        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+        let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -201,13 +211,19 @@ impl Drop for SecondEngine {
     }
 }
 
-/// The mount namespace of a process that is about to leave the host's, once it has.
-fn apart(holder: u32) -> PathBuf {
+/// A process in namespaces of its own, and its mount namespace. It begins in the host's: nothing
+/// may enter before it has left them.
+fn apart() -> (Child, PathBuf) {
+    let holder = Command::new("unshare")
+        .args(["--net", "--mount", "sleep", "infinity"])
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("namespaces of its own");
     let host = namespace_of(std::process::id()).expect("it has one");
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match namespace_of(holder) {
-            Some(found) if found != host => return found,
+        match namespace_of(holder.id()) {
+            Some(found) if found != host => return (holder, found),
             _ => assert!(Instant::now() < deadline, "no namespaces of its own"),
         }
         sleep(Duration::from_millis(5));

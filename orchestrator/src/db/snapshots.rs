@@ -171,7 +171,7 @@ impl Db {
                SELECT s.id, s.parent FROM snapshots s
                  WHERE s.agent IN (SELECT id FROM agents WHERE removed_at IS NULL)
                     OR s.id IN (SELECT head FROM agents WHERE removed_at IS NULL)
-                    OR s.id IN (SELECT before FROM ticks WHERE outcome IS NULL)
+                    OR s.id IN (SELECT before FROM ticks WHERE outcome IS NULL OR removed_at IS NULL)
                UNION
                SELECT s.id, s.parent FROM needed n JOIN snapshots s ON s.id = n.parent
              )

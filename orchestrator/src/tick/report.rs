@@ -12,7 +12,7 @@ use super::{
     state::{self, Verdict},
 };
 use crate::{
-    agent,
+    agent::{self, transcript::Event},
     db::ticks::Usage,
     faults,
     snapshot::{Caps, LayerSize, SealError, Sealed},
@@ -42,7 +42,7 @@ pub struct Reported {
 }
 
 /// See the module.
-pub async fn report(tools: &Tools, job: &Job, ran: Ran) -> Result<Reported, TickError> {
+pub async fn report(tools: &Tools, job: &Job, mut ran: Ran) -> Result<Reported, TickError> {
     let mut watch = ran.watch;
     let limits = &job.profile.limits;
     let text = agent::protocol(job.profile.protocol).reply(&ran.output);
@@ -59,7 +59,11 @@ pub async fn report(tools: &Tools, job: &Job, ran: Ran) -> Result<Reported, Tick
         ..Usage::default()
     };
     usage.notes.extend(another_sandbox(job));
-    usage.notes.extend(oom_of_a_child(&ran, &verdict));
+    if let Some(text) = oom_of_a_child(&ran, &verdict) {
+        let note = Event::Note { text: text.clone() };
+        ran.transcript.write(note).map_err(TickError::Transcript)?;
+        usage.notes.push(text);
+    }
     let exit_code = ran.exit.and_then(|exit| exit.code);
     let _ = ran.control.end().await;
     faults::point("report.ended");

@@ -245,7 +245,7 @@ fn finish(
     for (slot, _) in slots {
         let folder = into.join(slot);
         sanitise(&folder, notes)?;
-        if fs::symlink_metadata(&folder)?.uid() == 0 {
+        if fs::symlink_metadata(&folder)?.uid() != uid {
             chown(&folder, Some(uid), Some(gid))?;
             fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
         }
