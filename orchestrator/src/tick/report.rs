@@ -68,9 +68,13 @@ pub async fn report(tools: &Tools, job: &Job, mut ran: Ran) -> Result<Reported, 
     let _ = ran.control.end().await;
     faults::point("report.ended");
     tools.running.leave(job.claim.tick);
-    let removal = tools.backend.remove(&job.claim.names, PROOF).await;
+    let transcript = ran.transcript;
+    let (removal, synced) = tokio::join!(
+        tools.backend.remove(&job.claim.names, PROOF),
+        blocking(move || transcript.sync())
+    );
     faults::point("report.removed");
-    ran.transcript.sync().map_err(TickError::Transcript)?;
+    synced?.map_err(TickError::Transcript)?;
     if verdict.changes == Changes::Discarded {
         watch.lap(Phase::Report);
         usage.phase_ms = watch.phases();

@@ -25,15 +25,13 @@ pub async fn scope(tools: &Tools, job: &Job, mut spawned: Spawned) -> Result<Sco
     )
     .map_err(|error| TickError::Control(error.into()))?;
     faults::point("scope.opened");
-    spawned
-        .live
-        .control
-        .forward(GATEWAY_PORT, CONNECTIONS)
-        .await?;
-    tools
-        .db
-        .enter_phase(&job.claim, Phase::Run, &job.image.id)
-        .await?;
+    let control = &spawned.live.control;
+    let (forwarded, entered) = tokio::join!(
+        control.forward(GATEWAY_PORT, CONNECTIONS),
+        tools.db.enter_phase(&job.claim, Phase::Run, &job.image.id)
+    );
+    forwarded?;
+    entered?;
     spawned.watch.lap(Phase::Scope);
     faults::point("scope.after");
     Ok(Scoped {

@@ -7,6 +7,7 @@ use bollard::{
     errors::Error,
     query_parameters::{RemoveContainerOptionsBuilder, RemoveVolumeOptions},
 };
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::{Docker, connect::status, failed_io};
@@ -30,9 +31,14 @@ impl Docker {
                 .await?;
             faults::point("remove.container");
         }
-        for volume in &names.volumes {
+        let volumes = names.volumes.iter().map(async |volume| {
             self.until_gone(Thing::Volume, volume, until).await?;
             faults::point("remove.volume");
+            Ok(())
+        });
+        // Together, and each to its end: what one call left undone does not stop another.
+        for gone in join_all(volumes).await {
+            gone?;
         }
         match std::fs::remove_dir_all(&names.sockets) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
