@@ -10,6 +10,7 @@ mod create;
 mod found;
 mod image;
 mod passwd;
+mod paths;
 mod remove;
 mod sanitise;
 mod seccomp;
@@ -20,12 +21,14 @@ use std::{path::Path, time::Duration};
 use async_trait::async_trait;
 use bollard::{Docker as Client, errors::Error};
 use mayfly_domain::{InstallationId, SandboxRef};
+use tokio::sync::OnceCell;
 
 use super::{
     Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, SandboxSpec,
 };
 use crate::{clock::Lease, supervise::Supervisor};
 use connect::Connection;
+use paths::Paths;
 
 /// Label of everything created: whose it is.
 pub const INSTALLATION_LABEL: &str = "mayfly.installation";
@@ -48,6 +51,7 @@ pub struct DockerOptions {
 #[derive(Debug)]
 pub struct Docker {
     connection: Connection,
+    paths: OnceCell<Paths>,
     supervisor: Supervisor,
     lease: Lease,
 }
@@ -57,6 +61,7 @@ impl Docker {
     pub fn new(options: DockerOptions) -> Self {
         Docker {
             connection: Connection::new(options.host),
+            paths: OnceCell::new(),
             supervisor: options.supervisor,
             lease: options.lease,
         }

@@ -108,6 +108,7 @@ impl Docker {
         names: &Names,
     ) -> Result<(String, String), BackendError> {
         let labels = installation_label(installation);
+        let paths = self.paths().await?;
         let mut mounts: Vec<Mount> = Vec::new();
         for ((slot, path), volume) in slots.iter().zip(&names.volumes) {
             let folder = into.join(slot);
@@ -115,7 +116,10 @@ impl Docker {
             let options = HashMap::from([
                 ("type".to_owned(), "none".to_owned()),
                 ("o".to_owned(), "bind".to_owned()),
-                ("device".to_owned(), folder.display().to_string()),
+                (
+                    "device".to_owned(),
+                    paths.seen(&folder)?.display().to_string(),
+                ),
             ]);
             mounts.push(volume_mount(volume, path, &labels, options, false));
         }

@@ -26,7 +26,7 @@ const READY: Duration = Duration::from_secs(20);
 impl Docker {
     pub(super) async fn bring_up(&self, spec: &SandboxSpec) -> Result<Live, BackendError> {
         let name = &spec.names.container;
-        let body = create::body(spec)?;
+        let body = create::body(&self.paths().await?.seen_spec(spec)?)?;
         let client = self.client().await?;
         let listener = sockets::listen_control(&spec.names.sockets)
             .map_err(|error| failed_io(error, "listen in", &spec.names.sockets))?;
