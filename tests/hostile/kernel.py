@@ -92,6 +92,17 @@ reached("fsopen", b"nonesuch\0", 0)
 reached("mount_setattr", -100, b"/nonexistent\0", 0, zeros, 32)
 reached("pidfd_getfd", -1, 0, 0)
 reached("process_madvise", -1, None, 0, 0, 0)
+for name in (444, 445, 446):
+    NR[f"landlock {name}"] = (name, name)
+for name, arguments in (("landlock 444", (None, 0, 1)), ("landlock 445", (-1, 1, None, 0)), ("landlock 446", (-1, 0))):
+    def deed():
+        try:
+            return call(name, *arguments)
+        except OSError as error:
+            if error.errno == ENOSYS:
+                raise
+            return "the kernel was reached"
+    attempt(name, (ENOSYS,), deed)
 reached("kcmp", os.getpid(), os.getpid(), 1, 0, 0)
 reached("move_pages", 0, 0, None, None, None, 0)
 reached("migrate_pages", os.getpid(), 0, None, None)

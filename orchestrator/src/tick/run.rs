@@ -225,7 +225,7 @@ fn said(signal: Signal, cause: Option<&Cause>) -> Entry {
         Some(Cause::Stopped) => "a person said stop",
         Some(Cause::TimedOut) => "the time limit is reached",
         Some(Cause::NoFirstOutput) => "it has written nothing",
-        Some(Cause::StateFull(_)) => "its disk limit is reached",
+        Some(Cause::StateFull(_) | Cause::StateOverrun(_)) => "its disk limit is reached",
         Some(Cause::HostDiskFull) => "the host's disk is nearly full",
         Some(Cause::Drained) => "the worker is shut down",
         None => "",

@@ -28,6 +28,8 @@ pub enum Cause {
     NoFirstOutput,
     /// The profile's cap on state; the limit in words.
     StateFull(String),
+    /// The same, and it writes on far beyond the cap. Not polite: its files are refused anyway.
+    StateOverrun(String),
     /// The host's floor of free space. Not polite: every further second writes.
     HostDiskFull,
     /// The worker comes to rest; the message runs again elsewhere.
@@ -182,7 +184,7 @@ fn ask(
     cause: Cause,
     now: Duration,
 ) -> (State, Option<Signal>) {
-    let rude = cause == Cause::HostDiskFull;
+    let rude = matches!(cause, Cause::HostDiskFull | Cause::StateOverrun(_));
     let (asked, signal) = match asked {
         None => {
             let sent = if rude {
@@ -390,7 +392,9 @@ fn asked_to_end(
                 first_output_s: limits.first_output_s,
             }),
         ),
-        Cause::StateFull(limit) => end(OverBudget, Some(Apology::StateFull { limit })),
+        Cause::StateFull(limit) | Cause::StateOverrun(limit) => {
+            end(OverBudget, Some(Apology::StateFull { limit }))
+        }
         Cause::HostDiskFull => end(OverBudget, Some(Apology::HostDiskFull)),
         Cause::Drained => end(Interrupted, Some(drained())),
     }
@@ -432,6 +436,7 @@ mod tests {
         let causes = prop_oneof![
             Just(Cause::Stopped),
             Just(Cause::StateFull("1 MiB".into())),
+            Just(Cause::StateOverrun("1 MiB".into())),
             Just(Cause::HostDiskFull),
             Just(Cause::Drained),
         ];

@@ -23,6 +23,9 @@ use crate::{
 
 /// Shortest time between two looks at what a tick has written.
 const LOOK: Duration = Duration::from_millis(200);
+/// A descriptor that is passed on waits in a socket for less than this many looks; one that waits
+/// longer is hidden there.
+const HIDDEN: u32 = 10;
 
 /// All running ticks; cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -68,6 +71,10 @@ impl Running {
         let watched = CancellationToken::new();
         let bytes = Arc::new(AtomicU64::new(0));
         let look = Look {
+            free: uppers
+                .first()
+                .and_then(|upper| disk::free(upper).ok())
+                .map(|(bytes, _)| bytes),
             uppers,
             init_pid,
             limits: job.profile.limits.clone(),
@@ -134,42 +141,88 @@ struct Look {
     init_pid: Option<u32>,
     limits: Limits,
     bytes: Arc<AtomicU64>,
+    /// Free bytes of the host when the program started.
+    free: Option<u64>,
+}
+
+/// What one look saw.
+#[derive(Debug, Default)]
+struct Used {
+    bytes: u64,
+    inodes: u64,
+    in_transit: bool,
 }
 
 impl Look {
     async fn watch(self, ask: watch::Sender<Option<Cause>>) {
         let look = Arc::new(self);
+        let mut in_transit = 0;
         loop {
             let (now, this) = (Instant::now(), look.clone());
-            let used = tokio::task::spawn_blocking(move || this.used()).await;
-            if let Ok(Some(limit)) = used {
-                let _ = ask.send(Some(Cause::StateFull(limit)));
+            if let Ok(mut used) = tokio::task::spawn_blocking(move || this.used()).await {
+                let overrun = look.overrun(&used);
+                in_transit = if used.in_transit { in_transit + 1 } else { 0 };
+                if in_transit >= HIDDEN {
+                    used.bytes = used.bytes.max(look.lost());
+                }
+                look.bytes.store(used.bytes, Ordering::Relaxed);
+                if let Some(cause) = overrun.or_else(|| look.full(&used)) {
+                    let _ = ask.send(Some(cause));
+                }
             }
             tokio::time::sleep((5 * now.elapsed()).max(LOOK)).await;
         }
     }
 
-    /// Adds up what the tick has written, deleted files that are still open included; the passed
-    /// limit in words.
-    fn used(&self) -> Option<String> {
-        let (mut bytes, mut inodes) = (0, 0);
+    /// Adds up what the tick has written, deleted files that are still open included.
+    fn used(&self) -> Used {
+        let mut total = Used::default();
         for upper in &self.uppers {
             if let Ok(used) = disk::usage(upper) {
-                bytes += used.bytes;
-                inodes += used.inodes;
+                total.bytes = total.bytes.saturating_add(used.bytes);
+                total.inodes = total.inodes.saturating_add(used.inodes);
             }
         }
         if let (Some(pid), Some(upper)) = (self.init_pid, self.uppers.first())
             && let Ok(device) = std::fs::metadata(upper).map(|meta| meta.dev())
             && let Ok(deleted) = disk::deleted_open(pid, device)
         {
-            bytes += deleted.bytes;
-            inodes += deleted.files;
+            total.bytes = total.bytes.saturating_add(deleted.bytes);
+            total.inodes = total.inodes.saturating_add(deleted.files);
+            total.in_transit = deleted.in_transit > 0;
         }
-        self.bytes.store(bytes, Ordering::Relaxed);
-        if bytes > self.limits.state_mib << 20 {
-            return Some(format!("{} MiB", self.limits.state_mib));
+        total
+    }
+
+    /// What all of the host has written since the program's start: descriptors in transit cannot
+    /// hold more.
+    fn lost(&self) -> u64 {
+        let now = self.uppers.first().and_then(|upper| disk::free(upper).ok());
+        match (self.free, now) {
+            (Some(then), Some((now, _))) => then.saturating_sub(now),
+            _ => 0,
         }
-        (inodes > self.limits.state_inodes).then(|| format!("{} files", self.limits.state_inodes))
+    }
+
+    fn cap(&self) -> u64 {
+        self.limits.state_mib << 20
+    }
+
+    /// A quarter over the cap there is no more time to be polite.
+    fn overrun(&self, used: &Used) -> Option<Cause> {
+        (used.bytes > self.cap().saturating_add(self.cap() / 4))
+            .then(|| Cause::StateOverrun(format!("{} MiB", self.limits.state_mib)))
+    }
+
+    /// The passed limit, in words.
+    fn full(&self, used: &Used) -> Option<Cause> {
+        let limit = if used.bytes > self.cap() {
+            format!("{} MiB", self.limits.state_mib)
+        } else if used.inodes > self.limits.state_inodes {
+            format!("{} files", self.limits.state_inodes)
+        } else {
+            return None;
+        };
+        Some(Cause::StateFull(limit))
     }
 }

@@ -5,7 +5,7 @@
 //! tick tries all of it and prints one line for each attack.
 
 mod deadlines;
-// mod disk;
+mod disk;
 // mod evidence;
 // mod links;
 mod reach;

@@ -1,12 +1,13 @@
 //! Deleted files that processes of one sandbox hold open or mapped.
 //!
 //! Files are looked at by `stat` through `/proc`, never opened, so a fifo cannot make this wait.
-//! Not seen: a descriptor that only travels inside a unix socket's queue.
+//! A descriptor may also be in no process, only in a unix socket's queue: how many are there is
+//! told, what they hold nobody can know.
 
 use std::{
     collections::HashSet,
     fs, io,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{FileTypeExt as _, MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -17,6 +18,8 @@ pub struct DeletedUse {
     pub bytes: u64,
     /// How many there are.
     pub files: u64,
+    /// Descriptors in the queues of unix sockets: sent, and not yet received by anybody.
+    pub in_transit: u64,
 }
 
 /// Adds up the deleted files that processes in the pid namespace of `init_pid` hold. `device` is
@@ -47,29 +50,55 @@ struct Search {
 
 impl Search {
     fn process(&mut self, process: &Path) {
+        let mut mapped = false;
         // A thread may have a table of descriptors of its own.
         for thread in numbered(&process.join("task")) {
             for descriptor in numbered(&thread.join("fd")) {
-                self.look(&descriptor);
+                self.descriptor(&thread, &descriptor);
             }
+            // All threads share one memory, but a leader that has ended shows none of it.
+            mapped = mapped || self.maps(&thread);
         }
-        let Ok(maps) = fs::read(process.join("maps")) else {
+    }
+
+    fn descriptor(&mut self, thread: &Path, descriptor: &Path) {
+        let Ok(found) = fs::metadata(descriptor) else {
             return;
         };
+        if !found.file_type().is_socket() {
+            return self.look(&found);
+        }
+        let Some(number) = descriptor.file_name() else {
+            return;
+        };
+        let info = fs::read_to_string(thread.join("fdinfo").join(number)).unwrap_or_default();
+        let queued = info
+            .lines()
+            .find_map(|line| line.strip_prefix("scm_fds:")?.trim().parse::<u64>().ok());
+        self.total.in_transit = self.total.in_transit.saturating_add(queued.unwrap_or(0));
+    }
+
+    /// Looks at what a thread has mapped; false if it has no memory.
+    fn maps(&mut self, thread: &Path) -> bool {
+        let maps = fs::read(thread.join("maps")).unwrap_or_default();
+        // Only below its own number, which is not listed, has a thread these.
+        let Some(number) = thread.file_name() else {
+            return false;
+        };
+        let files = Path::new("/proc").join(number).join("map_files");
         for line in maps.split(|byte| *byte == b'\n') {
             if line.ends_with(b" (deleted)")
                 && let Some(range) = line.split(|byte| *byte == b' ').next()
                 && let Ok(range) = std::str::from_utf8(range)
+                && let Ok(found) = fs::metadata(files.join(map_file(range)))
             {
-                self.look(&process.join("map_files").join(map_file(range)));
+                self.look(&found);
             }
         }
+        !maps.is_empty()
     }
 
-    fn look(&mut self, path: &Path) {
-        let Ok(found) = fs::metadata(path) else {
-            return;
-        };
+    fn look(&mut self, found: &fs::Metadata) {
         let held = found.is_file() && found.nlink() == 0 && self.devices.contains(&found.dev());
         // Through the mount and beneath it a file has two devices and one inode number.
         if held && self.seen.insert(found.ino()) {

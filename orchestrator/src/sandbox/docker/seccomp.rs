@@ -6,6 +6,8 @@
 //! - `fallocate` answers EOPNOTSUPP: with FALLOC_FL_KEEP_SIZE it ignores RLIMIT_FSIZE and takes
 //!   disk that no walk of the upper sees. Programs fall back to writing.
 //! - `clone3` answers ENOSYS, so that libc falls back to `clone`, whose flags can be looked at.
+//! - Landlock answers ENOSYS, as a kernel without it: a rule keeps the blocks of a deleted file, and
+//!   no handle shows it. A program's own sandbox adds nothing here.
 //! - `modify_ldt` is left out: 16-bit and 32-bit code segments lead to doors that are closed anyway.
 //! - What is not named answers EPERM: io_uring, keyrings, userfaultfd, bpf, perf, mounts,
 //!   namespaces, modules, clocks.
@@ -16,6 +18,11 @@ const EOPNOTSUPP: u32 = 95;
 const ENOSYS: u32 = 38;
 /// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET.
 const NAMESPACES: u64 = 0x7e02_0000;
+const LANDLOCK: [&str; 3] = [
+    "landlock_create_ruleset",
+    "landlock_add_rule",
+    "landlock_restrict_self",
+];
 /// AF_UNIX, AF_INET, AF_INET6, AF_NETLINK.
 const FAMILIES: [u64; 4] = [1, 2, 10, 16];
 /// PER_LINUX, UNAME26, PER_LINUX32, both, and the question for the present one.
@@ -30,6 +37,7 @@ pub(super) fn profile() -> String {
         refused("clone3", ENOSYS),
         refused("fallocate", EOPNOTSUPP),
     ];
+    rules.extend(LANDLOCK.map(|name| refused(name, ENOSYS)));
     rules.extend(FAMILIES.map(|family| when("socket", "SCMP_CMP_EQ", family, 0)));
     rules.extend(PERSONALITIES.map(|one| when("personality", "SCMP_CMP_EQ", one, 0)));
     let architecture = match std::env::consts::ARCH {
@@ -74,8 +82,7 @@ const ALLOWED: &[&str] = &[
     "getsockname", "getsockopt", "get_thread_area", "gettid", "gettimeofday", "getuid", "getxattr",
     "getxattrat", "inotify_add_watch", "inotify_init", "inotify_init1", "inotify_rm_watch",
     "io_cancel", "ioctl", "io_destroy", "io_getevents", "io_pgetevents", "ioprio_get",
-    "ioprio_set", "io_setup", "io_submit", "kill", "landlock_add_rule", "landlock_create_ruleset",
-    "landlock_restrict_self", "lchown", "lgetxattr", "link", "linkat", "listen", "listxattr",
+    "ioprio_set", "io_setup", "io_submit", "kill", "lchown", "lgetxattr", "link", "linkat", "listen", "listxattr",
     "listxattrat", "llistxattr", "lremovexattr", "lseek", "lsetxattr", "lstat", "madvise",
     "map_shadow_stack", "membarrier", "memfd_create", "mincore", "mkdir", "mkdirat", "mknod",
     "mknodat", "mlock", "mlock2", "mlockall", "mmap", "mprotect", "mq_getsetattr",
@@ -114,6 +121,7 @@ mod tests {
         #[rustfmt::skip]
         let never = [
             "clone", "clone3", "socket", "socketpair", "socketcall", "personality", "fallocate",
+            "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
             "io_uring_setup", "io_uring_enter", "io_uring_register", "keyctl", "add_key",
             "request_key", "userfaultfd", "bpf", "perf_event_open", "mount", "umount2",
             "move_mount", "open_tree", "fsopen", "unshare", "setns", "pivot_root", "chroot",
