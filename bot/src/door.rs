@@ -43,6 +43,9 @@ pub(crate) async fn through<T>(
             () = signals.next() => Err(interrupted()),
         };
         let ours = door.own.is_some();
+        if ours && matches!(&done, Err(failure) if failure.exit == Exit::Interrupted) {
+            tracing::warn!("running ticks may end; a second signal does not wait for them");
+        }
         tokio::select! {
             () = door.close() => {}
             () = signals.next() => Exit::Interrupted.now(),

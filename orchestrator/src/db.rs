@@ -114,6 +114,10 @@ impl Db {
                 ours: env!("CARGO_PKG_VERSION"),
             },
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => open(error),
+            MigrateError::VersionMismatch(number) => DbError::Open {
+                path: shown.clone(),
+                reason: format!("its migration {number} is not this build's"),
+            },
             other => DbError::Open {
                 path: shown.clone(),
                 reason: other.to_string(),

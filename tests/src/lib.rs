@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod engine;
 pub mod front;
+pub mod http;
 pub mod second_engine;
 pub mod server;
 pub mod world;

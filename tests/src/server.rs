@@ -25,6 +25,7 @@ pub struct Server {
     data_dir: PathBuf,
     child: Option<Child>,
     environment: Vec<(String, String)>,
+    verb: Vec<&'static str>,
 }
 
 impl Server {
@@ -45,7 +46,15 @@ impl Server {
                 ("MAYFLY__DISK__FLOOR_MIB".to_owned(), "64".to_owned()),
                 ("MAYFLY__DISK__BALLAST_MIB".to_owned(), "1".to_owned()),
             ],
+            verb: vec!["serve"],
         }
+    }
+
+    /// With the simulated engine, and on TCP at a free port.
+    pub fn simulated(program: &str) -> Server {
+        let mut server = Server::new(program).env("MAYFLY__HTTP__LISTEN", "127.0.0.1:0");
+        server.verb.push("--simulate");
+        server
     }
 
     /// The data dir lies elsewhere.
@@ -128,7 +137,7 @@ impl Server {
             .open(self.folder.path().join("log"))
             .expect("a log file");
         let child = self
-            .command(&["serve"])
+            .command(&self.verb)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle"))
             .stderr(log)
@@ -139,6 +148,14 @@ impl Server {
     /// What the server wrote so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Where it listens on TCP, as its latest start says.
+    pub fn address(&self) -> String {
+        let log = self.log();
+        let said = log.rsplit("listens on http://").next();
+        let address = said.and_then(|rest| rest.split(' ').next());
+        address.expect("it listens on TCP").to_owned()
     }
 
     /// Whether the server process lives.
