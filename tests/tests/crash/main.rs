@@ -3,6 +3,7 @@
 
 mod engine_dies;
 mod leftovers;
+mod old_data_dirs;
 mod points;
 mod power_cut;
 mod restart;
