@@ -13,6 +13,8 @@ mod images;
 mod on_docker;
 #[path = "backend/on_fake.rs"]
 mod on_fake;
+#[path = "backend/registry.rs"]
+mod registry;
 #[path = "backend/stage.rs"]
 mod stage;
 

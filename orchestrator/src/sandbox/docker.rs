@@ -16,12 +16,12 @@ mod sanitise;
 mod seccomp;
 mod spawn;
 
-use std::{path::Path, time::Duration};
+use std::{collections::HashMap, path::Path, time::Duration};
 
 use async_trait::async_trait;
 use bollard::{Docker as Client, errors::Error};
 use mayfly_domain::{InstallationId, SandboxRef};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
 use super::{
     Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, SandboxSpec,
@@ -52,6 +52,8 @@ pub struct DockerOptions {
 pub struct Docker {
     connection: Connection,
     paths: OnceCell<Paths>,
+    /// Whether a registry answers to a name.
+    registries: Mutex<HashMap<String, bool>>,
     supervisor: Supervisor,
     lease: Lease,
 }
@@ -62,6 +64,7 @@ impl Docker {
         Docker {
             connection: Connection::new(options.host),
             paths: OnceCell::new(),
+            registries: Mutex::default(),
             supervisor: options.supervisor,
             lease: options.lease,
         }
@@ -119,7 +122,7 @@ impl Backend for Docker {
     }
 
     async fn keep(&self, installation: InstallationId, image: &str) -> Result<Kept, BackendError> {
-        self.tag(installation, image).await
+        self.tag_and_tell(installation, image).await
     }
 
     async fn release(

@@ -8,10 +8,11 @@ use std::{
     sync::Arc,
 };
 
-use mayfly_orchestrator::sandbox::{BackendError, BaseFacts, Origin};
+use mayfly_orchestrator::sandbox::{Backend as _, BackendError, BaseFacts, Origin};
 
 use crate::{
     built::Built,
+    registry::Registry,
     stage::{Attempt, Stage, chain, docker, sh},
 };
 
@@ -324,5 +325,30 @@ async fn marks_of_another_installation_are_left_alone() {
         "{tags}"
     );
     backend.release(other, &[]).await.unwrap();
+    stage.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_registry_gives_the_same_image_again() {
+    let built = Built::new("RUN echo shared > /etc/shared");
+    let stage = Stage::on(Arc::new(docker()), &built.reference()).await;
+    let (id, backend) = (stage.image.id.clone(), &stage.backend);
+    let registry = Registry::of(&id);
+    drop(built);
+    let from = Origin::Registry(registry.name.clone());
+    backend
+        .restore(&id, &from)
+        .await
+        .unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let kept = backend.keep(stage.installation, &id).await.unwrap();
+    assert_eq!(kept.registry.as_deref(), Some(&*registry.name));
+    assert!(kept.bytes > 1 << 20, "{kept:?}");
+    registry.close();
+    // A registry that is silent when a process asks first counts as none.
+    let kept = docker().keep(stage.installation, &id).await.unwrap();
+    assert_eq!(kept.registry, None);
+    let remove = ["image", "rm", "--force", &id];
+    Command::new("docker").args(remove).output().unwrap();
+    assert!(backend.restore(&id, &from).await.is_err());
     stage.nothing_left().await;
 }

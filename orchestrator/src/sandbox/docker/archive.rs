@@ -105,7 +105,7 @@ impl Docker {
 /// archive's place.
 async fn whole(file: &mut File, size: u64) -> io::Result<()> {
     let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "the engine sent a part of it");
-    if size < END as u64 || size % 512 != 0 {
+    if size < END as u64 || !size.is_multiple_of(512) {
         return Err(cut());
     }
     file.seek(io::SeekFrom::End(-(END as i64))).await?;

@@ -17,6 +17,7 @@ use super::{Docker, connect::status};
 use crate::sandbox::{BackendError, Image, Kept};
 
 const PULL: Duration = Duration::from_secs(60);
+const REGISTRY: Duration = Duration::from_secs(15);
 
 impl Docker {
     pub(super) async fn find_image(
@@ -74,35 +75,66 @@ impl Docker {
         Err(BackendError::NoImage(name.to_owned()))
     }
 
-    /// See `Backend::keep`: the mark is a tag.
-    pub(super) async fn tag(
+    /// See `Backend::keep`.
+    pub(super) async fn tag_and_tell(
         &self,
         installation: InstallationId,
         image: &str,
     ) -> Result<Kept, BackendError> {
+        self.tag(installation, image).await?;
         let client = self.client().await?;
-        let lost = |error: &Error| {
-            (status(error) == Some(404)).then(|| BackendError::NoImage(image.to_owned()))
-        };
+        match client.inspect_image(image).await {
+            Ok(seen) => Ok(Kept {
+                registry: self
+                    .given_by(&client, seen.repo_digests.unwrap_or_default())
+                    .await,
+                bytes: seen.size.and_then(|size| size.try_into().ok()).unwrap_or(0),
+            }),
+            Err(error) if status(&error) == Some(404) => {
+                Err(BackendError::NoImage(image.to_owned()))
+            }
+            Err(error) => Err(self.failed(error, "inspect image", image).await),
+        }
+    }
+
+    /// The mark by which an installation keeps an image is a tag.
+    pub(super) async fn tag(
+        &self,
+        installation: InstallationId,
+        image: &str,
+    ) -> Result<(), BackendError> {
+        let client = self.client().await?;
         let repository = keep_repository(installation);
         let short: String = bare(image).chars().take(12).collect();
         let options = TagImageOptionsBuilder::new().repo(&repository).tag(&short);
-        if let Err(error) = client.tag_image(image, Some(options.build())).await {
-            return match lost(&error) {
-                Some(lost) => Err(lost),
-                None => Err(self.failed(error, "tag image", image).await),
+        match client.tag_image(image, Some(options.build())).await {
+            Ok(()) => Ok(()),
+            Err(error) if status(&error) == Some(404) => {
+                Err(BackendError::NoImage(image.to_owned()))
+            }
+            Err(error) => Err(self.failed(error, "tag image", image).await),
+        }
+    }
+
+    /// The first of the names that a registry answers to. The engine's word is not enough: newer
+    /// ones make such a name for every image, also for one that never left the host. Each name is
+    /// asked for once per process; silence means no, which costs an archive.
+    async fn given_by(&self, client: &bollard::Docker, names: Vec<String>) -> Option<String> {
+        let mut registries = self.registries.lock().await;
+        for name in names.into_iter().filter(|name| pullable(name)) {
+            let given = match registries.get(&name) {
+                Some(given) => *given,
+                None => {
+                    let asking = client.inspect_registry_image(&name, None);
+                    matches!(tokio::time::timeout(REGISTRY, asking).await, Ok(Ok(_)))
+                }
             };
+            registries.insert(name.clone(), given);
+            if given {
+                return Some(name);
+            }
         }
-        match client.inspect_image(image).await {
-            Ok(seen) => Ok(Kept {
-                registry: seen.repo_digests.unwrap_or_default().into_iter().next(),
-                bytes: seen.size.and_then(|size| size.try_into().ok()).unwrap_or(0),
-            }),
-            Err(error) => match lost(&error) {
-                Some(lost) => Err(lost),
-                None => Err(self.failed(error, "inspect image", image).await),
-            },
-        }
+        None
     }
 
     pub(super) async fn untag(
