@@ -293,11 +293,14 @@ impl Worker {
             return Ok(None);
         };
         let base = db.base(&agent.base).await?;
-        let claim = db
-            .claim(lane, &self.identity.id, self.identity.epoch, names)
-            .await?;
-        let Some(claim) = claim else {
-            return Ok(Some(SOON));
+        let claimed = db.claim(lane, &self.identity.id, self.identity.epoch, names);
+        let claim = match claimed.await {
+            Ok(Some(claim)) => claim,
+            Ok(None) => return Ok(Some(SOON)),
+            Err(error) => {
+                self.close_lost_claim(lane).await;
+                return Err(error);
+            }
         };
         let job = Job {
             claim,
@@ -318,6 +321,28 @@ impl Worker {
         }
         self.bell.ring();
         Ok(Some(Duration::ZERO))
+    }
+
+    /// A claim that came back as an error may have been written. Nobody else takes this lane, so an
+    /// open tick of it is that claim; left open it would close the lane for ever.
+    async fn close_lost_claim(&self, lane: AgentId) {
+        let db = &self.tools.db;
+        let close = async || -> Result<(), DbError> {
+            let Some(tick) = db.open_tick(lane).await? else {
+                return Ok(());
+            };
+            if let Some(message) = db.message(tick.message).await? {
+                let attempts = self.tools.attempts;
+                let closing = tick::destroy::never_begun(&message, tick.id, attempts);
+                db.close_tick(tick.id, tick.generation, &closing).await?;
+            }
+            Ok(())
+        };
+        while let Err(error) = close().await {
+            tracing::error!(agent = %lane, error = observe::chain(&error), "claim not closed yet");
+            self.tools.host_disk.free_ballast();
+            tokio::time::sleep(WAIT).await;
+        }
     }
 
     /// The lane waits; the thread is told once. Not an attempt.

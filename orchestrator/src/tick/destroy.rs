@@ -186,6 +186,16 @@ fn park(apology: Apology) -> (Apology, MessageFate) {
     )
 }
 
+/// What a tick is closed with whose claim was written and whose answer was lost: nothing of it has
+/// begun.
+pub fn never_begun(message: &Message, tick: mayfly_domain::TickId, attempts: u32) -> Closing {
+    let ended = EndedBadly {
+        removed: true,
+        ..interrupted("the claim's answer was lost", Again::Free)
+    };
+    closing(message, tick, ended, attempts, "none")
+}
+
 /// What a tick whose worker died is closed with.
 pub fn crashed(
     message: &Message,

@@ -46,8 +46,16 @@ fn assert_writes_on(scene: &Scene, posted: &Posted) {
     );
 }
 
+/// Side by side: both wait most of the time.
 #[test]
-fn the_engine_dies_in_a_tick_and_comes_back() {
+fn the_engine_dies_in_a_tick() {
+    std::thread::scope(|scope| {
+        scope.spawn(and_comes_back);
+        and_stays_down_longer_than_a_removal_is_tried();
+    });
+}
+
+fn and_comes_back() {
     let mut engine = SecondEngine::start(false);
     let mut scene = scene(&engine);
     let posted = scene.post(WRITES);
@@ -61,8 +69,7 @@ fn the_engine_dies_in_a_tick_and_comes_back() {
     scene.end();
 }
 
-#[test]
-fn the_engine_stays_down_longer_than_a_removal_is_tried() {
+fn and_stays_down_longer_than_a_removal_is_tried() {
     let mut engine = SecondEngine::start(false);
     let mut scene = scene(&engine);
     let other = scene.server.agent();

@@ -79,6 +79,7 @@ const OTHERS: &[&str] = &[
     "reconcile.folder",
     "garbage.forgotten",
     "commit.answer",
+    "claim.answer",
 ];
 
 /// A point without a crash test fails here.
@@ -194,8 +195,9 @@ fn while_a_chain_is_merged() {
         scene.say("echo $T >> log; echo $T > f-$T; rm -f f-token-4-; echo ok");
     }
     let short = scene.server.sql("SELECT max(id) FROM ticks");
+    let files = "ls f-* | wc -l; cat f-token-3-; wc -l < log";
     // The tick passes the places of a seal first, the merge second.
-    for point in [MERGE, &["publish.renamed:2", "publish.durable:2"]].concat() {
+    for point in [MERGE, &["publish.renamed:2"]].concat() {
         eprintln!("{point}");
         scene.server.stop();
         let merges: u32 = scene
@@ -214,7 +216,7 @@ fn while_a_chain_is_merged() {
         scene.server.start();
         scene.until_sql("SELECT count(*) FROM merges", &(merges + 1).to_string());
         scene.assert_answered_once(&posted);
-        assert_eq!(scene.say("ls f-* | wc -l; cat f-token-3-"), "9\ntoken-3-");
+        assert_eq!(scene.say(files), "9\ntoken-3-\n11");
         scene.assert_tidy();
         // The chain is one short of a merge again.
         scene
@@ -314,6 +316,17 @@ fn the_answer_to_the_commit_is_lost() {
     scene.server.stop();
     scene.server.start();
     assert_eq!(scene.say("cat send/f"), posted.token);
+    scene.end();
+}
+
+/// The claim is durable, its answer is lost: nothing ran, so it is no attempt, and the lane is open.
+#[test]
+fn the_answer_to_the_claim_is_lost() {
+    let mut scene = Scene::new();
+    scene.server.start_with_fault("claim.answer");
+    let posted = scene.post_line();
+    scene.assert_answered_once(&posted);
+    assert_eq!(scene.of(&posted, "attempts"), "0");
     scene.end();
 }
 
