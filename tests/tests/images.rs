@@ -249,12 +249,18 @@ fn cl_02_a_neighbours_sandbox_is_not_touched_and_ones_own_is() {
 /// An adopted data dir is another installation: its images are marked anew, old marks stay.
 #[test]
 fn an_adopted_data_dir_marks_its_images_at_its_start() {
-    let mut server = Server::new(PROGRAM);
-    server.start();
-    server.agent();
-    server.stop();
-    let before = server.prefix();
-    assert!(server.mayfly(&["adopt"]).status.success());
+    let mut first = Server::new(PROGRAM);
+    first.start();
+    first.agent();
+    first.stop();
+    let before = first.prefix();
+    let elsewhere = tempfile::Builder::new().prefix("ma").tempdir().unwrap();
+    let copy = elsewhere.path().join("d");
+    let from = first.data_dir().to_str().unwrap();
+    engine::run("cp", &["-a", from, copy.to_str().unwrap()]);
+    let mut server = Server::new(PROGRAM).at(&copy);
+    let adopted = server.mayfly(&["adopt"]);
+    assert!(adopted.status.success(), "{adopted:?}");
     let after = server.prefix();
     assert_ne!(before, after);
     let marks = |prefix: &str| {
