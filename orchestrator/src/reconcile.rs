@@ -19,7 +19,9 @@ use mayfly_domain::LayerId;
 use crate::{
     clock,
     db::ticks::Tick,
-    faults, observe,
+    faults,
+    images::ImagesError,
+    observe,
     queue::Queue,
     sandbox::{BackendError, Found},
     snapshot::merging,
@@ -70,20 +72,20 @@ pub async fn serve(worker: Worker) -> Result<(), TickError> {
     Ok(())
 }
 
-/// Answers whether it was done.
 /// Keeps images in use at hand until the process comes to rest: a loop of its own, because an
 /// archive takes long to write.
 pub async fn keep_images(worker: Worker) -> Result<(), TickError> {
     let images = &worker.tools.images;
     let stopping = worker.tools.supervisor.stopping();
+    // That the engine is down is said where a message waits for it.
+    let note = |what, result: Result<(), ImagesError>| match result {
+        Err(ImagesError::Backend(BackendError::Down { .. })) => false,
+        other => note(what, other.map_err(TickError::from)),
+    };
     let rounds = async {
         loop {
-            note(
-                "image marks",
-                images.forget().await.map_err(TickError::from),
-            );
-            let kept = images.keep(worker.is_at_rest()).await;
-            note("images", kept.map_err(TickError::from));
+            note("marks of images", images.forget().await);
+            note("images", images.keep(worker.is_at_rest()).await);
             tokio::time::sleep(PERIOD).await;
         }
     };
@@ -91,6 +93,7 @@ pub async fn keep_images(worker: Worker) -> Result<(), TickError> {
     Ok(())
 }
 
+/// Answers whether it was done.
 fn note(what: &'static str, result: Result<(), TickError>) -> bool {
     match result {
         Ok(()) => true,
