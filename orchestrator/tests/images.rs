@@ -90,6 +90,10 @@ impl Stage {
         assert!(output.status.success(), "{output:?}");
     }
 
+    fn kept(&self) -> Vec<String> {
+        self.fake.kept(self.installation)
+    }
+
     fn lose(&self) {
         self.fake
             .script(|script| script.lost.extend([self.image.clone()]));
@@ -108,7 +112,7 @@ async fn an_image_that_no_registry_has_is_archived_once_and_brought_back() {
     let (stage, _) = Stage::new().await;
     let images = stage.images();
     images.keep(true).await.unwrap();
-    assert_eq!(stage.fake.kept(stage.installation), [stage.image.clone()]);
+    assert_eq!(stage.kept(), [&*stage.image]);
     assert!(!stage.archive().exists(), "the first message comes first");
 
     stage.settled().await;
@@ -123,9 +127,9 @@ async fn an_image_that_no_registry_has_is_archived_once_and_brought_back() {
     stage.lose();
     stage.fake.release(stage.installation, &[]).await.unwrap();
     images.keep(true).await.unwrap();
-    assert_eq!(stage.fake.kept(stage.installation), Vec::<String>::new());
+    assert_eq!(stage.kept(), Vec::<String>::new());
     stage.resolve().await.unwrap();
-    assert_eq!(stage.fake.kept(stage.installation), [stage.image.clone()]);
+    assert_eq!(stage.kept(), [&*stage.image]);
 }
 
 #[tokio::test]
@@ -208,7 +212,7 @@ async fn what_no_agent_needs_is_forgotten_and_half_archives_too() {
     assert!(stage.archive().exists(), "somebody just asked for it");
     stage.images().forget().await.unwrap();
     assert!(!stage.archive().exists());
-    assert_eq!(stage.fake.kept(stage.installation), Vec::<String>::new());
+    assert_eq!(stage.kept(), Vec::<String>::new());
 }
 
 #[tokio::test]

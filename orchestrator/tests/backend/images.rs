@@ -276,7 +276,7 @@ async fn an_archive_gives_the_same_image_again() {
     assert!(backend.archive(&id, &archive).await.is_err(), "overwritten");
     drop(built);
     backend
-        .release(stage.installation, &[id.clone()])
+        .release(stage.installation, std::slice::from_ref(&id))
         .await
         .unwrap();
     backend.keep(stage.installation, &id).await.unwrap();
