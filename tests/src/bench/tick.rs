@@ -268,13 +268,11 @@ impl Samples {
         let bare: Vec<f64> = self.bare.iter().map(Cycle::total).collect();
         let cold: Vec<f64> = self.cold.iter().map(Course::total).collect();
         report.samples("bare container", "ms", None, &bare);
-        let parts: [(&str, fn(&Cycle) -> f64); 4] = [
-            ("created", |cycle| cycle.create),
-            ("started", |cycle| cycle.start),
-            ("waited for", |cycle| cycle.wait),
-            ("removed", |cycle| cycle.remove),
-        ];
-        for (name, part) in parts {
+        for (place, name) in ["created", "started", "waited for", "removed"]
+            .iter()
+            .enumerate()
+        {
+            let part = |cycle: &Cycle| [cycle.create, cycle.start, cycle.wait, cycle.remove][place];
             let part: Vec<f64> = self.bare.iter().map(part).collect();
             report.samples(&format!("bare container: {name}"), "ms", None, &part);
         }
@@ -322,14 +320,7 @@ impl Samples {
             let (large, small) = (format!("{what}, {LARGE}"), format!("{what}, {SMALL}"));
             let name = format!("{what}, {LARGE} / {SMALL}");
             ratio(report, &name, &large, &small, BY_SIZE, self.forks.len());
-            let spread = |name: &str| report.get(name).unwrap_or_default();
-            let cause = format!(
-                "no step reads the size of the state; p10 to p90 is {:.0} to {:.0} ms with {SMALL} and {:.0} to {:.0} ms with {LARGE}: where these overlap, the runs were too few or the machine was busy",
-                spread(&format!("{small} p10")),
-                spread(&format!("{small} p90")),
-                spread(&format!("{large} p10")),
-                spread(&format!("{large} p90")),
-            );
+            let cause = by_size(report, &small, &large);
             report.cause(&name, cause);
         }
         for ((size, _), of) in SIZES.iter().zip(&self.sizes) {
@@ -355,6 +346,24 @@ fn ratio(report: &mut Report, name: &str, of: &str, to: &str, goal: f64, runs: u
     if let (Some(of), Some(to)) = (report.get(of), report.get(to)) {
         report.value(name, "x", Some(goal), of / to, runs);
     }
+}
+
+/// Whether two sizes differ by more than their own spread.
+fn by_size(report: &Report, small: &str, large: &str) -> String {
+    let spread = |of: &str| {
+        let end = |share: &str| report.get(&format!("{of} {share}")).unwrap_or_default();
+        (end("p10"), end("p90"))
+    };
+    let (small, large) = (spread(small), spread(large));
+    let meaning = if large.0 <= small.1 {
+        "they overlap, so this is the machine's noise or too few rounds"
+    } else {
+        "they do not overlap, so something reads the size of the state"
+    };
+    format!(
+        "p10 to p90 is {:.0} to {:.0} ms with {SMALL} and {:.0} to {:.0} ms with {LARGE}: {meaning}",
+        small.0, small.1, large.0, large.1
+    )
 }
 
 /// Where a tick spends what a bare cycle does not.
