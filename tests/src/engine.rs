@@ -30,19 +30,20 @@ pub fn volumes(prefix: &str) -> Vec<String> {
     )
 }
 
-/// Takes away the tags by which an installation, known by the prefix of its names, kept its images.
+/// Takes the marks of an installation off its images; as far as the engine answers.
 pub fn forget_images(prefix: &str) {
-    let kept = prefix
+    let marks = prefix
         .trim_end_matches('-')
         .replacen("mayfly-", "mayfly/keep-", 1);
-    for image in named(
-        &run(
-            "docker",
-            &["images", "--format", "{{.Repository}}:{{.Tag}}"],
-        ),
-        &kept,
-    ) {
-        run("docker", &["rmi", "--no-prune", &image]);
+    let format = "{{.Repository}}:{{.Tag}}";
+    let listed = Command::new("docker")
+        .args(["images", "--format", format, &marks])
+        .output();
+    let Ok(listed) = listed else { return };
+    for image in named(&String::from_utf8_lossy(&listed.stdout), &marks) {
+        let _ = Command::new("docker")
+            .args(["rmi", "--no-prune", &image])
+            .output();
     }
 }
 

@@ -91,6 +91,22 @@ impl Server {
         format!("mayfly-{}-", &id[id.len() - 8..])
     }
 
+    /// Some tests leave no database that can be read.
+    fn prefix_if_readable(&self) -> Option<String> {
+        let database = self.data_dir.join("mayfly.db");
+        let output = Command::new("sqlite3")
+            .arg("-readonly")
+            .arg(database)
+            .arg("SELECT id FROM installation")
+            .output();
+        let id = String::from_utf8(output.ok()?.stdout)
+            .ok()?
+            .trim()
+            .replace('-', "");
+        let short = id.get(id.len().checked_sub(8)?..)?;
+        Some(format!("mayfly-{short}-"))
+    }
+
     /// Starts the server and waits until it answers.
     pub fn start(&mut self) {
         self.spawn();
@@ -249,6 +265,9 @@ impl Drop for Server {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
+        }
+        if let Some(prefix) = self.prefix_if_readable() {
+            engine::forget_images(&prefix);
         }
     }
 }

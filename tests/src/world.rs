@@ -267,6 +267,7 @@ impl World {
         if self.real {
             assert_eq!(engine::containers(&prefix), Vec::<String>::new());
             assert_eq!(engine::volumes(&prefix), Vec::<String>::new());
+            engine::forget_images(&prefix);
         }
         let path = self
             .data_dir
