@@ -31,6 +31,7 @@ mod measure;
 mod merge;
 pub mod merging;
 mod notes;
+pub mod oci;
 mod ops;
 mod place;
 mod read;

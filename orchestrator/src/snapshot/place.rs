@@ -51,28 +51,37 @@ impl<'a> Placer<'a> {
         dir: &OwnedFd,
         path: &[u8],
     ) -> std::result::Result<(), StoreError> {
-        let link = || ops::link((from.dir, from.name), (dir, from.name));
-        let answer = match ops::may_link().and_then(|()| link()) {
-            Err(Errno::MLINK | Errno::XDEV) => self.copy_once(from, dir, path),
-            answer => answer,
-        };
-        answer.map_err(|error| self.out.fault(&super::tree::join(path, from.name), error))
+        self.place_as(from, (dir, from.name), path)
     }
 
-    fn copy_once(&mut self, from: &Source<'_>, dir: &OwnedFd, path: &[u8]) -> Result<()> {
+    /// [`Placer::place`] under another name.
+    pub(super) fn place_as(
+        &mut self,
+        from: &Source<'_>,
+        to: (&OwnedFd, &[u8]),
+        path: &[u8],
+    ) -> std::result::Result<(), StoreError> {
+        let link = || ops::link((from.dir, from.name), to);
+        let answer = match ops::may_link().and_then(|()| link()) {
+            Err(Errno::MLINK | Errno::XDEV) => self.copy_once(from, to, path),
+            answer => answer,
+        };
+        answer.map_err(|error| self.out.fault(&super::tree::join(path, to.1), error))
+    }
+
+    fn copy_once(&mut self, from: &Source<'_>, to: (&OwnedFd, &[u8]), path: &[u8]) -> Result<()> {
         let inode = (from.stat.st_dev, from.stat.st_ino);
         if let Some((known, name)) = self.copies.get(&inode) {
             let known = self.out.dir(known)?;
-            match ops::link((&known, name), (dir, from.name)) {
+            match ops::link((&known, name), to) {
                 Err(Errno::MLINK) => {}
                 answer => return answer,
             }
         }
         copy(from, self.aside)?;
-        ops::rename((self.aside, ASIDE), (dir, from.name))?;
+        ops::rename((self.aside, ASIDE), to)?;
         if from.stat.st_nlink > 1 {
-            self.copies
-                .insert(inode, (path.to_vec(), from.name.to_vec()));
+            self.copies.insert(inode, (path.to_vec(), to.1.to_vec()));
         }
         Ok(())
     }

@@ -1,0 +1,331 @@
+//! A layout that anybody may have made becomes layers and a base: built aside, durable, then
+//! visible. Each layer's two digests are checked: what is stored before a byte is unpacked, what was
+//! unpacked before anything is visible. A failed import leaves nothing.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use mayfly_domain::{BaseId, LayerId, TickId};
+
+use super::{
+    super::{
+        LayerSize, Slot, Store, StoreError, begin::make, checked, durable, measure::Measure,
+        notes::Notes, seal::ready_dir, stack::Stack, tree::Tree,
+    },
+    Compress, LABEL_FORM, OciError,
+    export::{BESIDE, prefix},
+    history::{self, FORM, History},
+    image::{Config, Descriptor, Index, LAYERS_MAX, Layout, MANIFEST, Manifest},
+    layout::Source,
+    read::{Kind, Reader},
+    squeeze::unsqueeze,
+    unpack::{Budget, Target, unpack},
+};
+
+/// Of all records.
+const RECORDS_MAX: u64 = 1 << 30;
+
+/// A layout whose documents were read and checked.
+pub struct Archive {
+    folder: PathBuf,
+    /// The records' is the last one.
+    layers: Vec<Layer>,
+}
+
+struct Layer {
+    stored: Descriptor,
+    compress: Compress,
+    diff_id: String,
+}
+
+/// What came with the layers.
+pub struct Records {
+    /// Checked.
+    pub history: History,
+    /// A file per tick, `<tick>.jsonl`; not checked, as nothing depends on it.
+    pub transcripts: PathBuf,
+}
+
+/// What an import made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    /// Of each layer, in the order given.
+    pub sizes: Vec<LayerSize>,
+    /// What was dropped or stripped, for people.
+    pub notes: Vec<String>,
+}
+
+impl Archive {
+    /// Reads the documents of the layout in a folder.
+    pub fn open(folder: &Path) -> Result<Archive, OciError> {
+        let source = Source(folder);
+        let layout: Layout = parse("oci-layout", &source.layout()?)?;
+        if layout.image_layout_version != "1.0.0" {
+            return Err(OciError::Version(layout.image_layout_version));
+        }
+        let index: Index = parse("index.json", &source.index()?)?;
+        let images = index.manifests.iter();
+        let images: Vec<_> = images.filter(|of| of.media_type == MANIFEST).collect();
+        let [image] = images[..] else {
+            let reason = format!("it names {} images, not one", images.len());
+            return Err(OciError::bad("index.json", reason));
+        };
+        let manifest: Manifest = parse("the manifest", &source.document(image)?)?;
+        if manifest.layers.len() > LAYERS_MAX {
+            let count = manifest.layers.len();
+            return Err(OciError::Limit(format!("its image has {count} layers")));
+        }
+        let config: Config = parse("the config", &source.document(&manifest.config)?)?;
+        match config.config.labels.get(LABEL_FORM) {
+            Some(form) if *form == FORM.to_string() => {}
+            Some(form) => return Err(OciError::Version(form.chars().take(40).collect())),
+            None => return Err(OciError::bad("the config", "it is no exported agent")),
+        }
+        if config.rootfs.diff_ids.len() != manifest.layers.len() || manifest.layers.is_empty() {
+            let reason = "it lists other layers than the manifest";
+            return Err(OciError::bad("the config", reason));
+        }
+        let pairs = manifest.layers.into_iter().zip(config.rootfs.diff_ids);
+        let layer = |(stored, diff_id): (Descriptor, String)| {
+            let compress = Compress::of_media_type(&stored.media_type)
+                .ok_or_else(|| OciError::bad(&stored.digest, "a layer of unknown kind"))?;
+            Ok(Layer {
+                stored,
+                compress,
+                diff_id,
+            })
+        };
+        Ok(Archive {
+            folder: folder.to_owned(),
+            layers: pairs.map(layer).collect::<Result<_, OciError>>()?,
+        })
+    }
+
+    /// Layers of files: all but the records'.
+    pub fn layers(&self) -> usize {
+        self.layers.len() - 1
+    }
+
+    /// The first layer's `diff_id`: the base's, where it is included.
+    pub fn base_diff_id(&self) -> &str {
+        &self.layers[0].diff_id
+    }
+
+    /// Reads the records; transcripts go into `aside`, an empty folder.
+    pub fn records(&self, aside: &Path, budget: &mut Budget<'_>) -> Result<Records, OciError> {
+        let layer = &self.layers[self.layers()];
+        let file = Source(&self.folder).blob(&layer.stored)?;
+        let stream = unsqueeze(layer.compress, file).map_err(|error| layer.fault(error))?;
+        let mut reader = Reader::new(stream);
+        let mut records = None;
+        while let Some(entry) = reader.next().map_err(OciError::Tar)? {
+            let bad = |reason| OciError::entry(&entry.path, reason);
+            let name = std::str::from_utf8(&entry.path).map_err(|_| bad("is no record"))?;
+            let shown = format!("{name}/");
+            match entry.kind {
+                Kind::Folder if [history::FOLDER, history::TRANSCRIPTS].contains(&&*shown) => {}
+                Kind::File if name == history::RECORDS && records.is_none() => {
+                    budget.take(entry.length.min(RECORDS_MAX))?;
+                    records = Some(reader.bytes(RECORDS_MAX).map_err(OciError::Tar)?);
+                }
+                Kind::File => {
+                    let tick = name.strip_prefix(history::TRANSCRIPTS);
+                    let tick = tick.and_then(|name| name.strip_suffix(".jsonl"));
+                    let tick: Option<TickId> = tick.and_then(|tick| tick.parse().ok());
+                    let tick = tick.ok_or_else(|| bad("is no record"))?;
+                    budget.take(entry.length)?;
+                    let content = reader.bytes(RECORDS_MAX).map_err(OciError::Tar)?;
+                    let to = aside.join(format!("{tick}.jsonl"));
+                    fs::write(&to, content).map_err(|error| StoreError::io(&to, error))?;
+                }
+                _ => return Err(bad("is no record")),
+            }
+        }
+        layer.check(reader.finish().map_err(OciError::Tar)?.diff_id())?;
+        let records = records.ok_or_else(|| OciError::bad("the records", "they are missing"))?;
+        Ok(Records {
+            history: History::read(&records, self.layers())?,
+            transcripts: aside.to_owned(),
+        })
+    }
+
+    fn unpack(
+        &self,
+        at: usize,
+        targets: &[Target],
+        beside: &super::unpack::Beside,
+        budget: &mut Budget<'_>,
+        notes: &mut Notes,
+    ) -> Result<Vec<bool>, OciError> {
+        let layer = &self.layers[at];
+        let file = Source(&self.folder).blob(&layer.stored)?;
+        let stream = unsqueeze(layer.compress, file).map_err(|error| layer.fault(error))?;
+        let unpacked = unpack(stream, targets, beside, budget, notes);
+        let (stream, used) = unpacked.map_err(|error| layer.within(error))?;
+        layer.check(stream.diff_id())?;
+        Ok(used)
+    }
+}
+
+impl Layer {
+    fn check(&self, found: String) -> Result<(), OciError> {
+        match self.diff_id.strip_prefix("sha256:") == Some(&found) {
+            true => Ok(()),
+            false => Err(OciError::bad(
+                &self.stored.digest,
+                "it unpacks to other content than the config says",
+            )),
+        }
+    }
+
+    fn fault(&self, error: std::io::Error) -> OciError {
+        OciError::bad(&self.stored.digest, error.to_string())
+    }
+
+    fn within(&self, error: OciError) -> OciError {
+        match error {
+            OciError::Tar(error) => OciError::bad(&self.stored.digest, error.to_string()),
+            other => other,
+        }
+    }
+}
+
+impl Store {
+    /// Makes the new base `base` of an archive's first layer. On failure nothing is left.
+    pub fn import_base(
+        &self,
+        archive: &Archive,
+        base: &BaseId,
+        slots: &[Slot],
+        budget: &mut Budget<'_>,
+    ) -> Result<Vec<String>, OciError> {
+        checked(slots)?;
+        let aside = self.begin_base(base)?;
+        let done = self.fill_base(archive, base, &aside, slots, budget);
+        if done.is_err() {
+            self.throw_away(&aside)?;
+            self.remove_base(base)?;
+        }
+        done
+    }
+
+    fn fill_base(
+        &self,
+        archive: &Archive,
+        base: &BaseId,
+        aside: &Path,
+        slots: &[Slot],
+        budget: &mut Budget<'_>,
+    ) -> Result<Vec<String>, OciError> {
+        let copies = aside.join(".copies");
+        make(&copies)?;
+        let mut targets = Vec::new();
+        for slot in slots {
+            let out = aside.join(&slot.name);
+            make(&out)?;
+            targets.push(Target {
+                prefix: prefix(slot),
+                out: Tree::open(&out)?,
+                below: None,
+                aside: Tree::open(&copies)?.must(b"")?,
+            });
+        }
+        let beside = BESIDE.map(|(shown, name)| (shown.as_bytes(), aside.join(name)));
+        let mut notes = Notes::default();
+        let used = archive.unpack(0, &targets, &beside.into(), budget, &mut notes)?;
+        if used.contains(&false) {
+            return Err(OciError::bad("the base", "it lacks a slot"));
+        }
+        super::super::trash::remove(&copies)?;
+        self.finish_base(base, slots)?;
+        Ok(notes.finish())
+    }
+
+    /// Makes the new layers `ids` of an archive's layers from `first` on. They are visible together
+    /// at the end; on failure nothing is left. Legal when `base` is what they lie on.
+    pub fn import_layers(
+        &self,
+        archive: &Archive,
+        first: usize,
+        base: &BaseId,
+        ids: &[LayerId],
+        slots: &[Slot],
+        budget: &mut Budget<'_>,
+    ) -> Result<Imported, OciError> {
+        checked(slots)?;
+        let done = self.fill_layers(archive, first, base, ids, slots, budget);
+        if done.is_err() {
+            for id in ids {
+                self.discard(id)?;
+                self.remove_layer(id)?;
+            }
+        }
+        done
+    }
+
+    fn fill_layers(
+        &self,
+        archive: &Archive,
+        first: usize,
+        base: &BaseId,
+        ids: &[LayerId],
+        slots: &[Slot],
+        budget: &mut Budget<'_>,
+    ) -> Result<Imported, OciError> {
+        let mut notes = Notes::default();
+        let mut sizes = Vec::new();
+        for (at, id) in ids.iter().enumerate() {
+            let dir = self.upper_dir(id);
+            let (ready, copies) = (ready_dir(&dir), dir.join("copies"));
+            for path in [&dir, &ready, &copies] {
+                make(path)?;
+            }
+            let mut targets = Vec::new();
+            for slot in slots {
+                let out = ready.join(&slot.name);
+                make(&out)?;
+                targets.push(Target {
+                    prefix: prefix(slot),
+                    out: Tree::open(&out)?,
+                    below: Some(self.below(base, &ids[..at], &slot.name)?),
+                    aside: Tree::open(&copies)?.must(b"")?,
+                });
+            }
+            let used = archive.unpack(first + at, &targets, &Vec::new(), budget, &mut notes)?;
+            let mut measure = Measure::new(None);
+            for ((slot, target), used) in slots.iter().zip(&targets).zip(used) {
+                match used {
+                    true => measure.add(&target.out).map_err(OciError::seal)?,
+                    false => super::super::trash::remove(&ready.join(&slot.name))?,
+                }
+            }
+            sizes.push(measure.own().map_err(OciError::seal)?);
+        }
+        if let Some(id) = ids.first() {
+            durable::everything(&self.upper_dir(id))?;
+        }
+        crate::faults::point("import.built");
+        for id in ids {
+            self.publish(id)?;
+        }
+        Ok(Imported {
+            sizes,
+            notes: notes.finish(),
+        })
+    }
+
+    /// A slot in layers that are still being made, topmost first, then in the base.
+    fn below(&self, base: &BaseId, made: &[LayerId], slot: &str) -> Result<Stack, StoreError> {
+        let made = made.iter().rev();
+        let made = made.map(|id| ready_dir(&self.upper_dir(id)).join(slot));
+        let all = made.filter(|path| path.is_dir());
+        let roots: Vec<_> = all.chain([self.base_dir(base).join(slot)]).collect();
+        Stack::open(&roots)
+    }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(what: &str, content: &[u8]) -> Result<T, OciError> {
+    serde_json::from_slice(content).map_err(|error| OciError::bad(what, error.to_string()))
+}

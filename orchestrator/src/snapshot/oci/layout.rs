@@ -1,0 +1,266 @@
+//! A layout's files: written into a folder or a tar file, received from a tar file, read from a
+//! folder with every digest checked.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File},
+    io::{self, Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    super::StoreError,
+    OciError,
+    header::Meta,
+    image::{self, Descriptor, Index},
+    read::{Kind, Reader},
+    squeeze,
+    unpack::Budget,
+    write::Writer,
+};
+
+const LAYOUT: &str = "oci-layout";
+const INDEX: &str = "index.json";
+const BLOBS: &str = "blobs/sha256";
+
+/// Where an export goes.
+pub enum Output<'a> {
+    /// A folder that does not exist yet.
+    Folder(&'a Path),
+    /// A tar file, in one pass; each layer waits in the folder `aside` until its digest is known.
+    Tar {
+        /// Takes the bytes.
+        to: &'a mut dyn Write,
+        /// Exists, and is the caller's to remove.
+        aside: &'a Path,
+    },
+}
+
+pub(super) struct Sink<'a> {
+    /// Of blobs in the making.
+    aside: PathBuf,
+    folder: Option<&'a Path>,
+    tar: Option<Writer<&'a mut dyn Write>>,
+    kept: HashSet<String>,
+    next: u32,
+}
+
+impl<'a> Sink<'a> {
+    pub(super) fn open(output: Output<'a>) -> Result<Self, OciError> {
+        let (folder, tar, aside) = match output {
+            Output::Folder(path) => {
+                let mut folder = fs::DirBuilder::new();
+                folder.mode(0o700);
+                let made = folder
+                    .create(path)
+                    .and_then(|()| fs::create_dir_all(path.join(BLOBS)));
+                made.map_err(|error| StoreError::io(path, error))?;
+                (Some(path), None, path.join(BLOBS))
+            }
+            Output::Tar { to, aside } => (None, Some(Writer::new(to)), aside.to_owned()),
+        };
+        let mut sink = Sink {
+            aside,
+            folder,
+            tar,
+            kept: HashSet::new(),
+            next: 0,
+        };
+        sink.named(LAYOUT, image::LAYOUT.as_bytes())?;
+        Ok(sink)
+    }
+
+    /// A file for a blob in the making.
+    pub(super) fn begin(&mut self) -> Result<(PathBuf, File), OciError> {
+        self.next += 1;
+        let path = self.aside.join(format!(".part-{}", self.next));
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        let file = file.map_err(|error| StoreError::io(&path, error))?;
+        Ok((path, file))
+    }
+
+    /// The blob at `path` is whole.
+    pub(super) fn keep(&mut self, path: &Path, digest: &str, size: u64) -> Result<(), OciError> {
+        let new = self.kept.insert(digest.to_owned());
+        let done = match (&mut self.tar, self.folder) {
+            (Some(tar), _) if new => {
+                let name = format!("{BLOBS}/{digest}");
+                let copied = File::open(path).and_then(|file| {
+                    let meta = Meta::plain(0o644);
+                    tar.file(name.as_bytes(), meta, &Vec::new(), (&file, size), None)
+                });
+                copied.and_then(|()| fs::remove_file(path))
+            }
+            (None, Some(folder)) if new => fs::rename(path, folder.join(BLOBS).join(digest)),
+            _ => fs::remove_file(path),
+        };
+        Ok(done.map_err(|error| StoreError::io(path, error))?)
+    }
+
+    /// A small blob.
+    pub(super) fn blob(
+        &mut self,
+        media_type: &str,
+        content: &[u8],
+    ) -> Result<Descriptor, OciError> {
+        let (digest, size) = squeeze::digest(content).map_err(|error| self.fault(error))?;
+        if self.kept.insert(digest.clone()) {
+            self.named(&format!("{BLOBS}/{digest}"), content)?;
+        }
+        Ok(Descriptor {
+            media_type: media_type.to_owned(),
+            digest: format!("sha256:{digest}"),
+            size,
+            annotations: Default::default(),
+        })
+    }
+
+    /// The index comes last: a layout without one is none.
+    pub(super) fn finish(mut self, index: &Index) -> Result<(), OciError> {
+        let index = serde_json::to_vec(index).expect("documents are plain");
+        self.named(INDEX, &index)?;
+        let ended = self.tar.take().map_or(Ok(()), |tar| tar.finish()?.flush());
+        ended.map_err(|error| self.fault(error))
+    }
+
+    fn named(&mut self, name: &str, content: &[u8]) -> Result<(), OciError> {
+        let written = match (&mut self.tar, self.folder) {
+            (Some(tar), _) => tar.bytes(name.as_bytes(), Meta::plain(0o644), content),
+            (None, Some(folder)) => fs::write(folder.join(name), content),
+            (None, None) => Ok(()),
+        };
+        written.map_err(|error| self.fault(error))
+    }
+
+    fn fault(&self, error: io::Error) -> OciError {
+        StoreError::io(self.folder.unwrap_or(&self.aside), error).into()
+    }
+}
+
+/// Unpacks a layout's tar file into the empty folder `into`: known names only.
+pub fn receive(from: impl Read, into: &Path, budget: &mut Budget<'_>) -> Result<(), OciError> {
+    let made = fs::create_dir_all(into.join(BLOBS));
+    made.map_err(|error| StoreError::io(into, error))?;
+    let mut reader = Reader::new(from);
+    let mut entries = 0;
+    while let Some(entry) = reader.next().map_err(OciError::Tar)? {
+        entries += 1;
+        if entries > 2 * image::LAYERS_MAX {
+            return Err(OciError::Limit("it holds too many blobs".to_owned()));
+        }
+        let path = entry.path.strip_prefix(b"./").unwrap_or(&entry.path);
+        let name = std::str::from_utf8(path).unwrap_or_default();
+        let folder = [".", "", "blobs", BLOBS].contains(&name.trim_end_matches('/'));
+        match entry.kind {
+            Kind::Folder if folder => continue,
+            Kind::File if is_layout_file(name) && entry.pieces.is_none() => {}
+            _ => {
+                return Err(OciError::entry(
+                    &entry.path,
+                    "does not belong into a layout",
+                ));
+            }
+        }
+        let to = into.join(name);
+        let file = File::create_new(&to);
+        let mut file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => OciError::entry(&entry.path, "is there twice"),
+            _ => StoreError::io(&to, error).into(),
+        })?;
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            let len = reader.read(&mut buffer).map_err(OciError::Tar)?;
+            if len == 0 {
+                break;
+            }
+            budget.take(len as u64)?;
+            let written = file.write_all(&buffer[..len]);
+            written.map_err(|error| StoreError::io(&to, error))?;
+        }
+    }
+    reader.finish().map_err(OciError::Tar)?;
+    Ok(())
+}
+
+fn is_layout_file(name: &str) -> bool {
+    let blob = name
+        .strip_prefix(BLOBS)
+        .and_then(|name| name.strip_prefix('/'));
+    let blob = blob.is_some_and(|name| image::bare(&format!("sha256:{name}")).is_ok());
+    blob || name == LAYOUT || name == INDEX
+}
+
+/// A layout in a folder.
+pub(super) struct Source<'a>(pub(super) &'a Path);
+
+impl Source<'_> {
+    pub(super) fn layout(&self) -> Result<Vec<u8>, OciError> {
+        self.small(LAYOUT)
+    }
+
+    pub(super) fn index(&self) -> Result<Vec<u8>, OciError> {
+        self.small(INDEX)
+    }
+
+    /// A document, by its digest.
+    pub(super) fn document(&self, of: &Descriptor) -> Result<Vec<u8>, OciError> {
+        let bare = image::bare(&of.digest)?;
+        let content = self.small(&format!("{BLOBS}/{bare}"))?;
+        let told = (bare.to_owned(), of.size);
+        match squeeze::digest(&content[..]) {
+            Ok(found) if found == told => Ok(content),
+            _ => Err(OciError::bad(&of.digest, "its content is another")),
+        }
+    }
+
+    /// A layer, read once to see that it is what its digest says; open at its start.
+    pub(super) fn blob(&self, of: &Descriptor) -> Result<File, OciError> {
+        let bare = image::bare(&of.digest)?;
+        let (mut file, path) = self.open(&format!("{BLOBS}/{bare}"))?;
+        let fault = |error| OciError::from(StoreError::io(&path, error));
+        let size = file.metadata().map_err(fault)?.len();
+        if size != of.size {
+            return Err(OciError::bad(&of.digest, "it is of another size"));
+        }
+        let (found, _) = squeeze::digest(&mut file).map_err(fault)?;
+        if found != bare {
+            return Err(OciError::bad(&of.digest, "its content is another"));
+        }
+        file.rewind().map_err(fault)?;
+        Ok(file)
+    }
+
+    fn small(&self, name: &str) -> Result<Vec<u8>, OciError> {
+        let (file, path) = self.open(name)?;
+        let mut content = Vec::new();
+        let read = file.take(image::DOCUMENT_MAX + 1).read_to_end(&mut content);
+        read.map_err(|error| StoreError::io(&path, error))?;
+        match content.len() as u64 > image::DOCUMENT_MAX {
+            true => Err(OciError::Limit(format!("{name} is larger than 4 MiB"))),
+            false => Ok(content),
+        }
+    }
+
+    fn open(&self, name: &str) -> Result<(File, PathBuf), OciError> {
+        let path = self.0.join(name);
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        let opened = File::options()
+            .read(true)
+            .custom_flags(flags.bits() as i32)
+            .open(&path);
+        let file = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => OciError::bad(name, "it is missing"),
+            _ => StoreError::io(&path, error).into(),
+        })?;
+        match file.metadata() {
+            Ok(meta) if meta.is_file() => Ok((file, path)),
+            _ => Err(OciError::bad(name, "it is no file")),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Compression and digests on the way out and back. Out: one thread reads and digests the plain
+//! stream while another compresses it and digests what is stored. Back: no more memory than a small
+//! window, whatever a stream says of itself.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, Read, Write},
+    sync::mpsc::{Receiver, SyncSender, channel, sync_channel},
+};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// How layers are stored. The distribution's own tools read `gzip` and `none`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compress {
+    /// Read by everybody.
+    #[default]
+    Gzip,
+    /// Faster and smaller.
+    Zstd,
+    /// As large as the files.
+    None,
+}
+
+/// Levels that keep up with a disk; higher ones win little.
+const GZIP_LEVEL: u32 = 1;
+const ZSTD_LEVEL: i32 = 1;
+/// What passes from thread to thread.
+const CHUNK: usize = 1 << 20;
+const CHUNKS: usize = 4;
+/// The largest window that is taken: 8 MiB; ours are smaller.
+const WINDOW_LOG_MAX: u32 = 23;
+
+const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
+
+impl Compress {
+    pub(super) fn media_type(self) -> String {
+        match self {
+            Compress::None => TAR.to_owned(),
+            Compress::Gzip => format!("{TAR}+gzip"),
+            Compress::Zstd => format!("{TAR}+zstd"),
+        }
+    }
+
+    pub(super) fn of_media_type(text: &str) -> Option<Compress> {
+        [Compress::Gzip, Compress::Zstd, Compress::None]
+            .into_iter()
+            .find(|compress| compress.media_type() == text)
+    }
+}
+
+impl std::str::FromStr for Compress {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "gzip" => Ok(Compress::Gzip),
+            "zstd" => Ok(Compress::Zstd),
+            "none" => Ok(Compress::None),
+            _ => Err("gzip, zstd or none is wanted"),
+        }
+    }
+}
+
+/// What a stream became.
+pub(super) struct Squeezed {
+    /// Of what is stored, hexadecimal.
+    pub(super) digest: String,
+    /// Of the plain stream.
+    pub(super) diff_id: String,
+    /// Bytes stored.
+    pub(super) size: u64,
+}
+
+/// Stores what `fill` writes. An error of the other thread shows as a broken pipe in `fill`; it is
+/// the one that is told.
+pub(super) fn squeeze<E>(
+    compress: Compress,
+    into: File,
+    fill: impl FnOnce(Feeder) -> Result<Feeder, E>,
+) -> Result<Result<Squeezed, E>, io::Error> {
+    let (full, filled) = sync_channel(CHUNKS);
+    let (empty, emptied) = channel();
+    std::thread::scope(|scope| {
+        let storing = scope.spawn(move || store(compress, into, &filled, |used| empty.send(used)));
+        let fed = fill(Feeder {
+            chunk: Vec::with_capacity(CHUNK),
+            plain: Sha256::new(),
+            full,
+            emptied,
+        });
+        let fed = fed.map(|feeder| feeder.end());
+        let stored = storing.join();
+        let (digest, size) = stored.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok(match fed {
+            Err(error) => Err(error),
+            Ok(diff_id) => {
+                let diff_id = diff_id?;
+                Ok(Squeezed {
+                    digest: digest.unwrap_or_else(|| diff_id.clone()),
+                    diff_id,
+                    size,
+                })
+            }
+        })
+    })
+}
+
+/// The plain end; gathers small writes.
+pub(super) struct Feeder {
+    chunk: Vec<u8>,
+    plain: Sha256,
+    full: SyncSender<Vec<u8>>,
+    emptied: Receiver<Vec<u8>>,
+}
+
+impl Feeder {
+    fn pass(&mut self) -> io::Result<()> {
+        self.plain.update(&self.chunk);
+        let next = self.emptied.try_recv();
+        let next = next.unwrap_or_else(|_| Vec::with_capacity(CHUNK));
+        let chunk = std::mem::replace(&mut self.chunk, next);
+        let passed = self.full.send(chunk);
+        passed.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn end(mut self) -> io::Result<String> {
+        self.pass()?;
+        Ok(hex::encode(self.plain.finalize()))
+    }
+}
+
+impl Write for Feeder {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(CHUNK - self.chunk.len());
+        self.chunk.extend_from_slice(&bytes[..taken]);
+        if self.chunk.len() == CHUNK {
+            self.pass()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Answers the digest of what is stored, where that is not the plain stream, and its length.
+fn store<T>(
+    compress: Compress,
+    into: File,
+    filled: &Receiver<Vec<u8>>,
+    used: impl Fn(Vec<u8>) -> T,
+) -> io::Result<(Option<String>, u64)> {
+    let mut into = Counted {
+        into,
+        digest: (compress != Compress::None).then(Sha256::new),
+        size: 0,
+    };
+    let chunks = filled.iter().filter(|chunk| !chunk.is_empty());
+    let pass = |chunk: Vec<u8>, out: &mut dyn Write| -> io::Result<()> {
+        out.write_all(&chunk)?;
+        let mut chunk = chunk;
+        chunk.clear();
+        used(chunk);
+        Ok(())
+    };
+    match compress {
+        Compress::None => {
+            for chunk in chunks {
+                pass(chunk, &mut into)?;
+            }
+        }
+        Compress::Gzip => {
+            let level = flate2::Compression::new(GZIP_LEVEL);
+            let mut out = flate2::write::GzEncoder::new(&mut into, level);
+            for chunk in chunks {
+                pass(chunk, &mut out)?;
+            }
+            out.finish()?;
+        }
+        Compress::Zstd => {
+            let mut out = zstd::Encoder::new(&mut into, ZSTD_LEVEL)?;
+            for chunk in chunks {
+                pass(chunk, &mut out)?;
+            }
+            out.finish()?;
+        }
+    }
+    let digest = into.digest.map(|digest| hex::encode(digest.finalize()));
+    Ok((digest, into.size))
+}
+
+struct Counted {
+    into: File,
+    digest: Option<Sha256>,
+    size: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = self.into.write(bytes)?;
+        if let Some(digest) = &mut self.digest {
+            digest.update(&bytes[..len]);
+        }
+        self.size += len as u64;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.into.flush()
+    }
+}
+
+/// The plain stream of what is stored.
+pub(super) fn unsqueeze(compress: Compress, from: File) -> io::Result<Digested> {
+    let from: Box<dyn Read> = match compress {
+        Compress::None => Box::new(BufReader::with_capacity(CHUNK, from)),
+        Compress::Gzip => {
+            let from = BufReader::with_capacity(CHUNK, from);
+            Box::new(flate2::bufread::MultiGzDecoder::new(from))
+        }
+        Compress::Zstd => {
+            let mut from = zstd::Decoder::new(from)?;
+            from.window_log_max(WINDOW_LOG_MAX)?;
+            Box::new(from)
+        }
+    };
+    Ok(Digested {
+        from,
+        digest: Sha256::new(),
+    })
+}
+
+/// A stream that is digested as it is read.
+pub(super) struct Digested {
+    from: Box<dyn Read>,
+    digest: Sha256,
+}
+
+impl Digested {
+    /// Of all that was read.
+    pub(super) fn diff_id(self) -> String {
+        hex::encode(self.digest.finalize())
+    }
+}
+
+impl Read for Digested {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let len = self.from.read(into)?;
+        self.digest.update(&into[..len]);
+        Ok(len)
+    }
+}
+
+/// The digest and length of a whole file.
+pub(super) fn digest(mut from: impl Read) -> io::Result<(String, u64)> {
+    let (mut digest, mut size) = (Sha256::new(), 0);
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match from.read(&mut chunk)? {
+            0 => return Ok((hex::encode(digest.finalize()), size)),
+            len => {
+                digest.update(&chunk[..len]);
+                size += len as u64;
+            }
+        }
+    }
+}
