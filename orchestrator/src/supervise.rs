@@ -39,13 +39,11 @@ impl Default for Supervisor {
 
 impl Supervisor {
     /// Runs a loop that must not end before [`Supervisor::stop`].
-    pub fn standing<E: fmt::Display>(
+    pub fn standing<E: fmt::Display + Send + 'static>(
         &self,
         name: &'static str,
         work: impl Future<Output = Result<(), E>> + Send + 'static,
-    ) where
-        E: Send + 'static,
-    {
+    ) {
         let inner = self.task(name, work);
         let (fault, stopping) = (self.fault.clone(), self.stopping.clone());
         self.task(name, async move {

@@ -223,7 +223,7 @@ async fn files_to_send(
         }
         let opened = tools
             .store
-            .open_file(&job.claim.layer, "work", &format!("{SEND}/{name}"))?;
+            .open_file(&job.claim.layer, "work", format!("{SEND}/{name}"))?;
         let (blob, size) = tools.blobs.put_file(opened, FILE_BYTES).await?;
         files.push(ReplyFile { name, blob, size });
     }

@@ -66,6 +66,7 @@ impl HostDisk {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
+            .truncate(true)
             .mode(0o600)
             .open(self.path())?;
         let done = fill(&file, bytes);

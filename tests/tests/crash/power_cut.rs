@@ -7,10 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mayfly_tests::{
-    engine::{self, run},
-    server::Server,
-};
+use mayfly_tests::{engine::run, server::Server};
 use tempfile::TempDir;
 
 use crate::scene::Scene;

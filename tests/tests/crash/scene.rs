@@ -14,41 +14,41 @@ use mayfly_tests::{engine, server::Server};
 use serde_json::{Value, json};
 
 /// Longest a test waits for the dust to settle.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A message that was posted, whether or not the server lived to say so.
 #[derive(Debug, Clone)]
-pub struct Posted {
+pub(crate) struct Posted {
     /// Idempotency key and token at once.
-    pub token: String,
+    pub(crate) token: String,
     /// Which agent.
-    pub agent: String,
+    pub(crate) agent: String,
     /// What was asked for.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// See the module.
-pub struct Scene {
+pub(crate) struct Scene {
     /// The data dir and, while it runs, the server.
-    pub server: Server,
+    pub(crate) server: Server,
     /// The agent; none was made if empty.
-    pub agent: String,
+    pub(crate) agent: String,
     /// The engine's address, where it is not the usual one.
-    pub engine: Option<String>,
+    pub(crate) engine: Option<String>,
     /// Messages so far; a copy of a data dir goes on with other tokens.
-    pub posted: usize,
+    pub(crate) posted: usize,
 }
 
 impl Scene {
     /// A data dir that knows nothing yet, without a server.
-    pub fn empty() -> Scene {
+    pub(crate) fn empty() -> Scene {
         Scene::on(Server::new(env!("CARGO_BIN_EXE_mayfly-under-test")))
     }
 
     /// On a data dir of the caller's choice.
-    pub fn on(server: Server) -> Scene {
+    pub(crate) fn on(server: Server) -> Scene {
         Scene {
             server,
             agent: String::new(),
@@ -58,7 +58,7 @@ impl Scene {
     }
 
     /// With an agent whose head has one file; the server is stopped again.
-    pub fn new() -> Scene {
+    pub(crate) fn new() -> Scene {
         let mut scene = Scene::empty();
         scene.server.start();
         scene.settle_in();
@@ -67,13 +67,13 @@ impl Scene {
     }
 
     /// Makes the agent and its first file.
-    pub fn settle_in(&mut self) {
+    pub(crate) fn settle_in(&mut self) {
         self.agent = self.server.agent();
         assert_eq!(self.say("echo one > first; echo ok"), "ok");
     }
 
     /// One request on the socket; an error if the server goes away before its answer is whole.
-    pub fn ask(
+    pub(crate) fn ask(
         &self,
         method: &str,
         path: &str,
@@ -105,13 +105,13 @@ impl Scene {
     }
 
     /// Posts to the agent. `$T` in the text is a token that no other message has.
-    pub fn post(&mut self, text: &str) -> Posted {
+    pub(crate) fn post(&mut self, text: &str) -> Posted {
         let agent = self.agent.clone();
         self.post_to(&agent, text)
     }
 
     /// Posts to an agent; whether the server says that it is accepted does not matter here.
-    pub fn post_to(&mut self, agent: &str, text: &str) -> Posted {
+    pub(crate) fn post_to(&mut self, agent: &str, text: &str) -> Posted {
         self.posted += 1;
         let token = format!("token-{}-", self.posted);
         let posted = Posted {
@@ -127,31 +127,31 @@ impl Scene {
     }
 
     /// The message that is posted at each point: a line more in a file, a file to send, an answer.
-    pub fn post_line(&mut self) -> Posted {
+    pub(crate) fn post_line(&mut self) -> Posted {
         self.post("echo $T >> log; mkdir -p send; echo $T > send/f; echo got $T")
     }
 
     /// Sends, or sends again.
-    pub fn send(&self, posted: &Posted) -> io::Result<(u16, Value)> {
+    pub(crate) fn send(&self, posted: &Posted) -> io::Result<(u16, Value)> {
         let path = format!("/v1/agents/{}/messages", posted.agent);
         let body = json!({ "text": posted.text });
         self.ask("POST", &path, &posted.token, Some(&body))
     }
 
     /// Sends what may not have been accepted again, as every client does.
-    pub fn send_again(&self, posted: &Posted) {
+    pub(crate) fn send_again(&self, posted: &Posted) {
         let (status, view) = self.send(posted).expect("the server answers");
         assert!((200..300).contains(&status), "{status} {view}");
     }
 
     /// Posts, waits, and returns the reply without the last newline.
-    pub fn say(&mut self, text: &str) -> String {
+    pub(crate) fn say(&mut self, text: &str) -> String {
         let posted = self.post(text);
         self.reply(&posted)
     }
 
     /// Waits for the reply of a message.
-    pub fn reply(&self, posted: &Posted) -> String {
+    pub(crate) fn reply(&self, posted: &Posted) -> String {
         self.until_settled(posted);
         let told = format!(
             "SELECT text FROM deliveries WHERE kind <> 'waiting' AND message = {}",
@@ -161,7 +161,7 @@ impl Scene {
     }
 
     /// Waits for a message's outcome.
-    pub fn until_settled(&self, posted: &Posted) {
+    pub(crate) fn until_settled(&self, posted: &Posted) {
         let query = format!(
             "SELECT count(*) FROM messages WHERE outcome IS NOT NULL AND id = {}",
             id_of(posted)
@@ -170,7 +170,7 @@ impl Scene {
     }
 
     /// Waits until a query gives this answer.
-    pub fn until_sql(&self, query: &str, wanted: &str) {
+    pub(crate) fn until_sql(&self, query: &str, wanted: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let found = self.server.sql(query);
@@ -187,7 +187,7 @@ impl Scene {
     }
 
     /// Waits until the program of a message runs in a sandbox.
-    pub fn until_running(&self, posted: &Posted) {
+    pub(crate) fn until_running(&self, posted: &Posted) {
         let query = format!(
             "SELECT count(*) FROM ticks WHERE outcome IS NULL AND phase = 'running' AND message = {}",
             id_of(posted)
@@ -196,14 +196,14 @@ impl Scene {
     }
 
     /// One column of the message's row.
-    pub fn of(&self, posted: &Posted, column: &str) -> String {
+    pub(crate) fn of(&self, posted: &Posted, column: &str) -> String {
         let id = id_of(posted);
         self.server
             .sql(&format!("SELECT {column} FROM messages WHERE id = {id}"))
     }
 
     /// One outcome, one answer, its line once in the file, by exactly one tick that is done.
-    pub fn assert_answered_once(&mut self, posted: &Posted) {
+    pub(crate) fn assert_answered_once(&mut self, posted: &Posted) {
         self.send_again(posted);
         self.assert_one(posted, "answered", "answer");
         let done = format!(
@@ -216,7 +216,7 @@ impl Scene {
     }
 
     /// One message, this one outcome, told exactly once.
-    pub fn assert_one(&self, posted: &Posted, outcome: &str, kind: &str) {
+    pub(crate) fn assert_one(&self, posted: &Posted, outcome: &str, kind: &str) {
         self.until_settled(posted);
         let arrived = format!(
             "SELECT group_concat(coalesce(outcome, 'open')) FROM messages WHERE text LIKE '%{}%' \
@@ -234,7 +234,7 @@ impl Scene {
 
     /// Waits until nothing is left that no row names: containers, volumes, mounts, sockets, upper
     /// folders, trash, layers, bases; and no claim, delivery or removal is owed.
-    pub fn assert_tidy(&self) {
+    pub(crate) fn assert_tidy(&self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = self.left();
@@ -314,7 +314,7 @@ impl Scene {
     }
 
     /// Ends what runs; a database that was killed and restarted is whole.
-    pub fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.assert_tidy();
         self.server.stop();
         assert_eq!(self.server.sql("PRAGMA integrity_check"), "ok");
@@ -326,7 +326,7 @@ impl Scene {
 }
 
 /// The id of a posted message, as SQL.
-pub fn id_of(posted: &Posted) -> String {
+pub(crate) fn id_of(posted: &Posted) -> String {
     format!(
         "(SELECT message FROM arrivals WHERE key = '{}')",
         posted.token
