@@ -9,6 +9,7 @@ pub mod deliveries;
 pub mod images;
 pub mod installation;
 pub mod messages;
+pub mod pins;
 pub mod snapshots;
 pub mod ticks;
 
@@ -82,6 +83,7 @@ impl DbError {
 pub struct Db {
     write: AnyPool,
     read: AnyPool,
+    done: pins::Done,
 }
 
 /// A write transaction; rolled back when dropped.
@@ -124,7 +126,11 @@ impl Db {
             },
         })?;
         let read = pool(4).connect_lazy(&url).map_err(open)?;
-        Ok(Db { write, read })
+        Ok(Db {
+            write,
+            read,
+            done: pins::Done::default(),
+        })
     }
 
     /// A transaction that may write.

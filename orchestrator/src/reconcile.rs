@@ -39,6 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub async fn at_start(worker: &Worker) -> Result<(), TickError> {
     let tools = &worker.tools;
     orphans(tools, &worker.identity).await?;
+    tools.db.release_pins_of_the_dead().await?;
     faults::point("reconcile.closed");
     tools
         .host_disk

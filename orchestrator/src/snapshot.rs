@@ -37,6 +37,7 @@ mod place;
 mod read;
 mod seal;
 mod stack;
+mod state;
 mod trash;
 mod tree;
 mod walk;
@@ -45,6 +46,7 @@ pub use begin::Upper;
 pub use diff::{Change, ChangeKind};
 pub use read::SealedFile;
 pub use seal::{SealError, Sealed};
+pub use state::State;
 
 /// The longest `data_dir`: mount options name up to 17 folders in one page.
 const DATA_DIR_MAX: usize = 60;

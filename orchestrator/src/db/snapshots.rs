@@ -1,7 +1,7 @@
 //! Snapshots are identities; which layers stand for one is looked up here.
 
 use mayfly_domain::{AgentId, LayerId, SnapshotId, TickId};
-use sqlx::Row as _;
+use sqlx::{AnyConnection, Row as _};
 
 use super::{Db, DbError, parse, parse_opt};
 use crate::{clock, snapshot::LayerSize};
@@ -25,29 +25,7 @@ impl Db {
     /// The layers of a snapshot, oldest first, without the base; a merged layer stands for the
     /// chain it replaced.
     pub async fn layers_of(&self, snapshot: Option<SnapshotId>) -> Result<Vec<LayerId>, DbError> {
-        let Some(snapshot) = snapshot else {
-            return Ok(Vec::new());
-        };
-        let rows = sqlx::query(
-            "WITH RECURSIVE chain (id, parent, layer, merged, depth) AS (
-               SELECT s.id, s.parent, s.layer, m.layer, 0 FROM snapshots s
-                 LEFT JOIN merges m ON m.snapshot = s.id WHERE s.id = $1
-               UNION ALL
-               SELECT s.id, s.parent, s.layer, m.layer, c.depth + 1 FROM chain c
-                 JOIN snapshots s ON s.id = c.parent
-                 LEFT JOIN merges m ON m.snapshot = s.id WHERE c.merged IS NULL
-             ) SELECT COALESCE(merged, layer) FROM chain
-               WHERE merged IS NOT NULL OR layer IS NOT NULL ORDER BY depth DESC",
-        )
-        .bind(snapshot.to_string())
-        .fetch_all(self.reader())
-        .await?;
-        rows.iter()
-            .map(|row| {
-                let layer: String = row.try_get(0)?;
-                parse("snapshots", &snapshot.to_string(), "layer", &layer)
-            })
-            .collect()
+        layers_on(&mut *self.reader().acquire().await?, snapshot).await
     }
 
     /// One snapshot.
@@ -165,12 +143,17 @@ impl Db {
     /// Forgets layers that no living agent's history needs and nothing pins, and returns them;
     /// their folders are removed after this is durable.
     pub async fn forget_unneeded_layers(&self) -> Result<Vec<LayerId>, DbError> {
+        self.release_pins().await?;
         let mut tx = self.begin().await?;
         let rows = sqlx::query(
             "WITH RECURSIVE needed (id, parent) AS (
                SELECT s.id, s.parent FROM snapshots s
                  WHERE s.agent IN (SELECT id FROM agents WHERE removed_at IS NULL)
                     OR s.id IN (SELECT head FROM agents WHERE removed_at IS NULL)
+                    OR s.id IN (SELECT h.from_snapshot FROM head_moves h JOIN agents a
+                                  ON a.id = h.agent WHERE a.removed_at IS NULL)
+                    OR s.id IN (SELECT h.to_snapshot FROM head_moves h JOIN agents a
+                                  ON a.id = h.agent WHERE a.removed_at IS NULL)
                     OR s.id IN (SELECT before FROM ticks WHERE outcome IS NULL OR removed_at IS NULL)
                UNION
                SELECT s.id, s.parent FROM needed n JOIN snapshots s ON s.id = n.parent
@@ -195,4 +178,34 @@ impl Db {
         tx.commit().await?;
         Ok(forgotten)
     }
+}
+
+/// See [`Db::layers_of`].
+pub(super) async fn layers_on(
+    connection: &mut AnyConnection,
+    snapshot: Option<SnapshotId>,
+) -> Result<Vec<LayerId>, DbError> {
+    let Some(snapshot) = snapshot else {
+        return Ok(Vec::new());
+    };
+    let rows = sqlx::query(
+        "WITH RECURSIVE chain (id, parent, layer, merged, depth) AS (
+               SELECT s.id, s.parent, s.layer, m.layer, 0 FROM snapshots s
+                 LEFT JOIN merges m ON m.snapshot = s.id WHERE s.id = $1
+               UNION ALL
+               SELECT s.id, s.parent, s.layer, m.layer, c.depth + 1 FROM chain c
+                 JOIN snapshots s ON s.id = c.parent
+                 LEFT JOIN merges m ON m.snapshot = s.id WHERE c.merged IS NULL
+             ) SELECT COALESCE(merged, layer) FROM chain
+               WHERE merged IS NOT NULL OR layer IS NOT NULL ORDER BY depth DESC",
+    )
+    .bind(snapshot.to_string())
+    .fetch_all(connection)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let layer: String = row.try_get(0)?;
+            parse("snapshots", &snapshot.to_string(), "layer", &layer)
+        })
+        .collect()
 }
