@@ -11,6 +11,8 @@ use rustix::fs::{FileType, statvfs};
 
 pub use open::{DeletedUse, deleted_open};
 
+pub use super::walk::LEVELS;
+
 use super::walk;
 
 /// What an upper folder takes.
@@ -22,11 +24,12 @@ pub struct DiskUse {
     pub inodes: u64,
 }
 
-/// More than any cap, and small enough to be added up.
-const OVER: u64 = 1 << 60;
+/// Bytes and inodes of a tree that branches on more than [`LEVELS`] levels: more than any cap, and
+/// small enough to be added up.
+pub const TOO_DEEP: u64 = 1 << 60;
 
-/// Adds up a folder, itself not counted. A tree deeper than a path can be is over every cap: no
-/// ordinary program makes one, and nothing of ours could read it.
+/// Adds up a folder, itself not counted. A tree may be deep, but one that branches on more than
+/// [`LEVELS`] levels is over every cap: each level costs a handle, and no ordinary program makes one.
 pub fn usage(upper: &Path) -> io::Result<DiskUse> {
     let mut total = DiskUse::default();
     let mut linked = HashSet::new();
@@ -42,8 +45,8 @@ pub fn usage(upper: &Path) -> io::Result<DiskUse> {
     });
     match walked {
         Err(error) if error.kind() == io::ErrorKind::InvalidFilename => Ok(DiskUse {
-            bytes: OVER,
-            inodes: OVER,
+            bytes: TOO_DEEP,
+            inodes: TOO_DEEP,
         }),
         walked => walked.map(|()| total),
     }
@@ -81,23 +84,28 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_deeper_than_a_path_is_over_every_cap() {
+    fn deep_is_counted_and_deep_with_branches_is_over_every_cap() {
         use rustix::fs::{Mode, OFlags, mkdirat, openat};
 
-        let dir = tempfile::tempdir().unwrap();
-        let name = "x".repeat(250);
-        let mut at = walk::root(dir.path()).unwrap();
-        for _ in 0..20 {
-            mkdirat(&at, &*name, Mode::RWXU).unwrap();
-            at = openat(
-                &at,
-                &*name,
-                OFlags::RDONLY | OFlags::DIRECTORY,
-                Mode::empty(),
-            )
-            .unwrap();
-        }
-        assert_eq!(usage(dir.path()).unwrap().bytes, OVER);
+        let nest = |levels: usize, branches: bool| {
+            let dir = tempfile::tempdir().unwrap();
+            let mut at = walk::root(dir.path()).unwrap();
+            for level in 0..levels {
+                // The order of names in a folder is the file system's.
+                let name = format!("{level:0>250}");
+                mkdirat(&at, &*name, Mode::RWXU).unwrap();
+                if branches {
+                    mkdirat(&at, "a", Mode::RWXU).unwrap();
+                    mkdirat(&at, "z", Mode::RWXU).unwrap();
+                }
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+                at = openat(&at, &*name, flags, Mode::empty()).unwrap();
+            }
+            (usage(dir.path()).unwrap(), dir)
+        };
+        assert_eq!(nest(900, false).0.inodes, 900);
+        assert_eq!(nest(100, true).0.inodes, 300);
+        assert_eq!(nest(900, true).0.bytes, TOO_DEEP);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
+    rc::Rc,
 };
 
 use rustix::{
@@ -29,15 +30,28 @@ pub(super) fn root(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
 }
 
+/// How many folders with children still to visit are held open at once. Trees of any depth pass
+/// unless they branch on more levels than this.
+pub const LEVELS: usize = 128;
+
 /// Calls `visit` for everything below `root`, a folder before what is in it. What vanishes
-/// meanwhile is passed over; a tree deeper than a path can be is an error.
+/// meanwhile is passed over; a tree that branches on more than [`LEVELS`] levels is an error.
 pub(super) fn walk(
     root: impl AsFd,
     mut visit: impl FnMut(Entry<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut pending = vec![CString::from(c".")];
-    while let Some(path) = pending.pop() {
-        let Some(folder) = open(root.as_fd(), &path)? else {
+    // Children of one folder lie together and share its handle, so paths may be of any length.
+    let mut pending: Vec<(Option<Rc<OwnedFd>>, CString)> = vec![(None, CString::from(c"."))];
+    let mut held = 0;
+    while let Some((parent, name)) = pending.pop() {
+        let opened = match &parent {
+            Some(parent) => open(parent.as_fd(), &name)?,
+            None => open(root.as_fd(), &name)?,
+        };
+        if parent.is_some_and(|parent| Rc::into_inner(parent).is_some()) {
+            held -= 1;
+        }
+        let Some(folder) = opened.map(Rc::new) else {
             continue;
         };
         for entry in Dir::read_from(&folder)? {
@@ -52,7 +66,7 @@ pub(super) fn walk(
                 Err(error) => return Err(error.into()),
             };
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                pending.push(join(&path, name));
+                pending.push((Some(folder.clone()), name.to_owned()));
             }
             visit(Entry {
                 folder: folder.as_fd(),
@@ -60,23 +74,20 @@ pub(super) fn walk(
                 stat,
             })?;
         }
+        held += usize::from(Rc::strong_count(&folder) > 1);
+        if held > LEVELS {
+            return Err(io::ErrorKind::InvalidFilename.into());
+        }
     }
     Ok(())
 }
 
-fn open(root: BorrowedFd<'_>, path: &CStr) -> io::Result<Option<OwnedFd>> {
+fn open(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    match openat2(root, path, flags, Mode::empty(), resolve) {
+    match openat2(folder, name, flags, Mode::empty(), resolve) {
         Ok(folder) => Ok(Some(folder)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-fn join(path: &CStr, name: &CStr) -> CString {
-    let mut bytes = path.to_bytes().to_vec();
-    bytes.push(b'/');
-    bytes.extend_from_slice(name.to_bytes());
-    CString::new(bytes).expect("names have no NUL")
 }

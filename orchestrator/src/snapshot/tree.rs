@@ -20,7 +20,8 @@ use super::StoreError;
 
 /// How much of a path one call resolves.
 const STEP: usize = 2048;
-/// How many handles one tree keeps on the way to a deep folder.
+/// How many handles one tree keeps on the way to a deep folder: those nearest to it, or each of
+/// many thousand folders would be reached from far above.
 const ANCHORS: usize = 128;
 /// How much of a long path an error shows.
 const SHOWN: usize = 1024;
@@ -72,11 +73,10 @@ impl Tree {
         }
         let mut anchors = self.anchors.borrow_mut();
         anchors.keep_prefix_of(path);
-        let mut passing: Option<OwnedFd> = None;
         let mut at = anchors.handles.last().map_or(0, |(end, _)| end + 1);
         loop {
             let last = anchors.handles.last().map(|(_, handle)| handle);
-            let from = passing.as_ref().or(last).unwrap_or(&self.handle);
+            let from = last.unwrap_or(&self.handle);
             let rest = &path[at..];
             if rest.len() <= STEP {
                 return confined(from, rest, flags);
@@ -84,11 +84,7 @@ impl Tree {
             let step = rest[..STEP].iter().rposition(|byte| *byte == b'/');
             let step = step.ok_or(Errno::NAMETOOLONG)?;
             let handle = confined(from, &rest[..step], OFlags::PATH | OFlags::DIRECTORY)?;
-            if anchors.handles.len() < ANCHORS {
-                anchors.add(&path[..at + step], handle);
-            } else {
-                passing = Some(handle);
-            }
+            anchors.add(&path[..at + step], handle);
             at += step + 1;
         }
     }
@@ -116,9 +112,13 @@ impl Anchors {
         self.path.truncate(end);
     }
 
+    /// `path` begins with the last anchor's.
     fn add(&mut self, path: &[u8], handle: OwnedFd) {
-        self.path.clear();
-        self.path.extend_from_slice(path);
+        let known = self.path.len();
+        self.path.extend_from_slice(&path[known..]);
+        if self.handles.len() == ANCHORS {
+            self.handles.remove(0);
+        }
         self.handles.push((path.len(), handle));
     }
 }

@@ -210,13 +210,16 @@ impl Look {
 
     /// A quarter over the cap there is no more time to be polite.
     fn overrun(&self, used: &Used) -> Option<Cause> {
-        (used.bytes > self.cap().saturating_add(self.cap() / 4))
+        let far = self.cap().saturating_add(self.cap() / 4);
+        (used.bytes > far && used.bytes < disk::TOO_DEEP)
             .then(|| Cause::StateOverrun(format!("{} MiB", self.limits.state_mib)))
     }
 
     /// The passed limit, in words.
     fn full(&self, used: &Used) -> Option<Cause> {
-        let limit = if used.bytes > self.cap() {
+        let limit = if used.bytes >= disk::TOO_DEEP {
+            format!("{} nested folders", disk::LEVELS)
+        } else if used.bytes > self.cap() {
             format!("{} MiB", self.limits.state_mib)
         } else if used.inodes > self.limits.state_inodes {
             format!("{} files", self.limits.state_inodes)
