@@ -95,8 +95,8 @@ mod tests {
                 let name = format!("{level:0>250}");
                 mkdirat(&at, &*name, Mode::RWXU).unwrap();
                 if branches {
-                    mkdirat(&at, "a", Mode::RWXU).unwrap();
-                    mkdirat(&at, "z", Mode::RWXU).unwrap();
+                    mkdirat(&at, format!("a{level}"), Mode::RWXU).unwrap();
+                    mkdirat(&at, format!("z{level}"), Mode::RWXU).unwrap();
                 }
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
                 at = openat(&at, &*name, flags, Mode::empty()).unwrap();

@@ -6,7 +6,7 @@
 
 mod deadlines;
 mod disk;
-// mod evidence;
-// mod links;
+mod evidence;
+mod links;
 mod reach;
 mod table;

@@ -1,0 +1,36 @@
+# Everything that may lie in a folder that somebody else reads later.
+os.makedirs("/work/send/deep")
+os.chdir("/work/send")
+open("plain", "w").write("plain")
+os.symlink("/etc/passwd", "link")
+os.symlink("/etc/shadow", "shadow")
+os.symlink("/", "root")
+os.symlink("plain", "inner")
+os.symlink("loop", "loop")
+os.mkfifo("fifo")
+socket.socket(socket.AF_UNIX).bind("socket")
+open("deep/below", "w").write("below")
+os.link("plain", "twin")
+open("new\nline", "w").write("newline")
+open("\x1b[31mred\x1b]0;title\x07", "w").write("escape")
+open(b"not \xff utf-8", "w").write("bytes")
+open("..\\..\\etc", "w").write("backslashes")
+open("-rf", "w").write("dash")
+open(".hidden", "w").write("hidden")
+open("n" * 255, "w").write("long")
+os.chmod("plain", 0)
+os.truncate(os.open("holes", os.O_CREAT | os.O_WRONLY), 20 << 20)
+for number in range(40):
+    try:
+        os.setxattr("plain" if number % 2 else "deep", f"user.{number}", os.urandom(3000))
+    except OSError as error:
+        must(f"xattr {errno.errorcode[error.errno]}", error.errno in (ENOSPC, E2BIG, EACCES))
+# Names and marks that mean something to whoever packs or stacks layers.
+os.chdir("/work")
+for name in (".wh.plain", ".wh..wh..opq", "received", "#1", "trusted.overlay.opaque"):
+    open(name, "w").write("kept")
+os.remove("received")
+os.symlink("/etc", "received")
+os.setxattr("send", "user.overlay.opaque", b"y")
+os.setxattr("send", "user.overlay.redirect", b"/etc")
+print("done")
