@@ -41,6 +41,8 @@ pub enum Act {
     Pass,
     /// The front answers with this status and message, and the engine hears nothing of it.
     Answer(u16, &'static str),
+    /// The front reports progress so often, with this pause, as an engine that pulls.
+    Progress(u32, Duration),
 }
 
 type Rule = dyn Fn(&Request) -> Act + Send + Sync;
@@ -102,6 +104,7 @@ fn serve(mut client: UnixStream, quiet: Option<Duration>, log: &Mutex<Vec<Reques
     let done = match rule(&request) {
         Act::Pass => pass(&mut client, &bytes, quiet),
         Act::Answer(status, message) => answer(&mut client, status, message),
+        Act::Progress(times, pause) => progress(&mut client, times, pause),
     };
     // A client that went away is its own business.
     let _ = done.and_then(|()| client.shutdown(Shutdown::Both));
@@ -175,4 +178,14 @@ fn answer(client: &mut UnixStream, status: u16, message: &str) -> io::Result<()>
          content-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     )
+}
+
+fn progress(client: &mut UnixStream, times: u32, pause: Duration) -> io::Result<()> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
+    client.write_all(head.as_bytes())?;
+    for _ in 0..times {
+        thread::sleep(pause);
+        client.write_all(b"{\"status\":\"Downloading\"}\r\n")?;
+    }
+    Ok(())
 }

@@ -417,9 +417,12 @@ fn cl_07_nothing_restarts_by_itself_after_the_host_did() {
         assert_eq!(running, Vec::<String>::new());
         sleep(Duration::from_millis(100));
     }
-    assert!(
-        !engine.left().is_empty(),
-        "its records are there to be found"
+    let records = engine.docker(&["ps", "-a", "-q"]);
+    assert_eq!(records.len(), 1, "its record is there to be found");
+    let policy = "{{.HostConfig.RestartPolicy.Name}} {{.RestartCount}}";
+    assert_eq!(
+        engine.docker(&["inspect", "-f", policy, &records[0]]),
+        ["no 0"]
     );
     server.start();
     until("it is answered", || {

@@ -8,10 +8,12 @@ use mayfly_orchestrator::{
         profile::{Profile, SHELL},
         transcript::Event,
     },
+    command::NewAgent,
     tick::outcome::{Changes, TickOutcome},
     view::{MessageView, TickView},
 };
 use mayfly_tests::{
+    engine,
     front::{Act, Front},
     world::{Setup, World},
 };
@@ -181,6 +183,36 @@ async fn at_06_a_silent_program_is_not_cut() {
 #[ignore = "ten minutes of silence, past the engine client's own time-out of two"]
 async fn at_06_a_program_silent_for_ten_minutes_is_not_cut() {
     silent_for(600).await;
+}
+
+/// A large image is on its way for longer than any single answer may take.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a pull of 75 seconds"]
+async fn at_06_a_long_pull_is_not_cut() {
+    let name = "mayfly-test/far-away";
+    let front = Front::new(move |request| {
+        let done = request.path == "/images/create";
+        if done {
+            // What the engine has when it is through.
+            engine::run("docker", &["tag", "mayfly/tiny", name]);
+            return Act::Progress(15, Duration::from_secs(5));
+        }
+        Act::Pass
+    });
+    let world = World::docker_with(Setup {
+        docker_host: Some(front.host()),
+        ..Setup::default()
+    })
+    .await;
+    let new = NewAgent {
+        profile: None,
+        sandbox: Some(format!("docker:{name}").parse().unwrap()),
+    };
+    let made = world.commands().create_agent(new).await;
+    engine::run("docker", &["rmi", name]);
+    let agent = made.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(world.reply(agent.id, "echo arrived").await, "arrived");
+    world.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

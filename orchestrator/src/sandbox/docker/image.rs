@@ -3,7 +3,6 @@
 use std::{collections::HashMap, time::Duration};
 
 use bollard::{
-    errors::Error,
     models::ImageInspect,
     query_parameters::{
         CreateImageOptionsBuilder, ListImagesOptionsBuilder, RemoveImageOptions,
@@ -16,7 +15,8 @@ use mayfly_domain::InstallationId;
 use super::{Docker, connect::status};
 use crate::sandbox::{BackendError, Image, Kept};
 
-const PULL: Duration = Duration::from_secs(60);
+/// A pull is given up when nothing was heard of it for so long; a large image takes its time.
+const SILENCE: Duration = Duration::from_secs(60);
 const REGISTRY: Duration = Duration::from_secs(15);
 
 impl Docker {
@@ -63,13 +63,14 @@ impl Docker {
             last if last.contains(':') => options,
             _ => options.tag("latest"),
         };
-        let pulling = client
-            .create_image(Some(options.build()), None, None)
-            .try_for_each(|_| async { Ok::<(), Error>(()) });
-        let failure = match tokio::time::timeout(PULL, pulling).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("not done within {PULL:?}"),
+        let mut progress = client.create_image(Some(options.build()), None, None);
+        let failure = loop {
+            match tokio::time::timeout(SILENCE, progress.try_next()).await {
+                Ok(Ok(Some(_))) => {}
+                Ok(Ok(None)) => return Ok(()),
+                Ok(Err(error)) => break error.to_string(),
+                Err(_) => break format!("nothing was heard for {SILENCE:?}"),
+            }
         };
         tracing::warn!(image = name, failure, "cannot pull");
         Err(BackendError::NoImage(name.to_owned()))
