@@ -9,6 +9,7 @@ use crate::{
     commands,
     config::{self, Loaded, Sources},
     exit::{Exit, Failure},
+    http::wire::GcBody,
     log,
     screen::Screen,
 };
@@ -55,7 +56,43 @@ enum Verb {
     Check,
     /// Look at this host and say what must be mended
     #[command(after_help = "Exits with 1 if a check failed; warnings do not count.")]
-    Doctor,
+    Doctor {
+        /// Look at the kept layers instead, and say which agents a damage hurts
+        #[arg(long)]
+        layers: bool,
+        /// Compare their content with what was backed up there
+        #[arg(long, value_name = "BACKUP", requires = "layers")]
+        against: Option<PathBuf>,
+    },
+    /// Copy everything into the new folder DIR, while agents run
+    #[command(after_help = "\
+Database, files, transcripts and sent files as of one moment; not the configuration, nor the API's
+token. DIR has its name when all of it is on disk; until then it is called DIR.unfinished.
+
+Examples:
+  mayfly backup /mnt/backups/monday
+  mayfly doctor --layers --against /mnt/backups/monday")]
+    Backup {
+        /// A new folder, on a file system with owners, links and attributes
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// Also the agents' images: for a machine that cannot get them
+        #[arg(long)]
+        with_images: bool,
+    },
+    /// Bring the backup DIR back into an empty data dir
+    #[command(after_help = "\
+Everything is verified before it is used. What is restored is a new installation, so it never touches
+what the original has on an engine; messages that waited in the backup are run. Go on with one of
+them only.
+
+Example:
+  mayfly --data-dir /var/lib/mayfly restore /mnt/backups/monday")]
+    Restore {
+        /// What mayfly backup wrote
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// Take over a data dir that was copied or moved here for good
     #[command(after_help = "Never run both copies: they would own the same agents.")]
     Adopt,
@@ -68,6 +105,19 @@ enum Verb {
     /// Messages that wait for a person
     #[command(subcommand)]
     Parked(ParkedVerb),
+    /// Remove what nothing needs any more: expired states, unused layers, files and images
+    #[command(after_help = "\
+A server does this by itself, as [retention] of the configuration says. The newest state of an agent is
+never removed, nor what a running tick, a fork or a reader needs. After the clock jumped by more than a
+day nothing is removed.")]
+    Gc {
+        /// Only say what would be removed
+        #[arg(long)]
+        dry_run: bool,
+        /// The clock is right although it jumped
+        #[arg(long)]
+        trust_clock: bool,
+    },
     /// Print what each exit code means
     #[command(long_about = Exit::table())]
     ExitCodes,
@@ -124,22 +174,63 @@ Examples:
     },
     /// An agent's ticks, oldest first
     #[command(after_help = "\
-A * marks ticks whose changes are in the agent's files now. Look into one with mayfly tick show TICK.")]
+A * marks ticks whose changes are in the agent's files now. Look into one with mayfly tick show TICK.
+
+With --graph: newest first, as a tree. * is a state to roll back to, . one that is not kept any more,
+x a tick whose changes were discarded.")]
     Log {
         /// Its id, or any unique end of it
         agent: String,
+        /// Draw how states came from each other, with rollbacks and forks
+        #[arg(long)]
+        graph: bool,
     },
     /// What changed: in the last tick, in tick FROM, or between two
+    #[command(after_help = "\
+FROM and TO may be ticks that were left behind by a rollback, or ticks of forks. Prints what git
+apply takes; names with control characters are quoted as git quotes them.")]
     Diff {
         /// Its id, or any unique end of it
         agent: String,
         /// A tick; without TO what this one changed
         from: Option<String>,
-        /// A later tick
+        /// Another tick
         to: Option<String>,
         /// Count lines and bytes
         #[arg(long)]
         stat: bool,
+        /// Only names
+        #[arg(long, conflicts_with = "stat")]
+        name_only: bool,
+    },
+    /// The files an agent has, or had after TICK
+    #[command(after_help = "\
+Nothing is mounted or run, and links are not followed. A relative PATH begins in /work.
+
+Examples:
+  mayfly agent files 1a2b3c4d
+  mayfly agent files 1a2b3c4d 5e6f7a8b src
+  mayfly agent files -r 1a2b3c4d head /home/agent")]
+    Files {
+        /// Its id, or any unique end of it
+        agent: String,
+        /// A tick that kept changes, or head
+        tick: Option<String>,
+        /// A folder; /work if none
+        path: Option<OsString>,
+        /// All below it
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Print a file as it was after TICK
+    #[command(after_help = "The bytes go to standard output unchanged, unless that is a terminal.")]
+    Cat {
+        /// Its id, or any unique end of it
+        agent: String,
+        /// A tick that kept changes, or head
+        tick: String,
+        /// A relative one begins in /work
+        path: OsString,
     },
     /// Go back to the state after TICK, or before the last one
     #[command(after_help = "What is left behind stays: roll back to its tick to go forward again.")]
@@ -277,11 +368,30 @@ async fn dispatch(context: Context, verb: Verb) -> Result<Exit, Failure> {
     match verb {
         Verb::Serve { simulate } => commands::serve::run(context, simulate).await,
         Verb::Check => Ok(commands::check::run(&context)),
-        Verb::Doctor => commands::doctor::run(&context).await,
+        Verb::Doctor {
+            layers: true,
+            against,
+        } => commands::backup::layers(&context, against.as_deref()).await,
+        Verb::Doctor { .. } => commands::doctor::run(&context).await,
+        Verb::Backup {
+            folder,
+            with_images,
+        } => commands::backup::take(&context, &folder, with_images).await,
+        Verb::Restore { folder } => commands::backup::restore(&context, &folder).await,
         Verb::Adopt => commands::adopt::run(&context).await,
         Verb::Agent(verb) => commands::agent::run(&context, verb).await,
         Verb::Tick(TickVerb::Show { tick }) => commands::tick::show(&context, &tick).await,
         Verb::Parked(verb) => commands::parked::run(&context, verb).await,
+        Verb::Gc {
+            dry_run,
+            trust_clock,
+        } => {
+            let body = GcBody {
+                dry_run,
+                trust_clock,
+            };
+            commands::gc::run(&context, body).await
+        }
         Verb::ExitCodes => Ok(Exit::Ok),
     }
 }

@@ -5,8 +5,9 @@ use std::{io, path::PathBuf, time::Duration};
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode, body::Bytes, header};
 use hyper_util::rt::TokioIo;
+use mayfly_orchestrator::backup::{BackupView, inspect::LayersView};
 use mayfly_orchestrator::view::{
-    AgentView, DiffView, MessageView, ReadyView, RollbackView, StopView, TickDetail, TickView,
+    AgentView, GcView, MessageView, ReadyView, RollbackView, StopView, TickDetail, TickView,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
@@ -14,10 +15,12 @@ use tokio::net::UnixStream;
 use crate::{
     exit::{Exit, Failure},
     http::{
-        Problem,
-        wire::{CreateBody, EmptyBody, ForkBody, RollbackBody, SendBody, StopBody},
+        BackupBody, LayersBody, Problem,
+        wire::{CreateBody, EmptyBody, ForkBody, GcBody, RollbackBody, SendBody, StopBody},
     },
 };
+
+pub mod files;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +39,9 @@ pub enum ClientError {
     /// An answer that this version does not understand.
     #[error("the server's answer is not understood: {0}; is it of another version?")]
     Strange(String),
+    /// What came cannot be passed on.
+    #[error("standard output cannot be written: {0}")]
+    Output(io::Error),
 }
 
 impl From<ClientError> for Failure {
@@ -43,7 +49,7 @@ impl From<ClientError> for Failure {
         let exit = match &error {
             ClientError::Problem(problem) => problem.exit(),
             ClientError::Gone { .. } => Exit::Unavailable,
-            ClientError::Strange(_) => Exit::Internal,
+            ClientError::Strange(_) | ClientError::Output(_) => Exit::Internal,
         };
         Failure {
             exit,
@@ -129,21 +135,6 @@ impl Client {
         self.get(&format!("/v1/ticks/{}", escaped(tick))).await
     }
 
-    pub async fn diff(
-        &self,
-        agent: &str,
-        from: Option<&str>,
-        to: Option<&str>,
-    ) -> Answer<DiffView> {
-        let named = [("from", from), ("to", to)];
-        let given = named
-            .iter()
-            .filter_map(|(name, tick)| tick.map(|tick| format!("{name}={}", escaped(tick))));
-        let query = given.collect::<Vec<_>>().join("&");
-        self.get(&format!("/v1/agents/{}/diff?{query}", escaped(agent)))
-            .await
-    }
-
     pub async fn rollback(&self, agent: &str, to: Option<String>) -> Answer<RollbackView> {
         let path = format!("/v1/agents/{}/rollback", escaped(agent));
         self.post(&path, &RollbackBody { to }).await
@@ -163,9 +154,21 @@ impl Client {
         self.get("/v1/parked").await
     }
 
+    pub async fn backup(&self, body: &BackupBody) -> Answer<BackupView> {
+        self.post("/v1/backup", body).await
+    }
+
+    pub async fn layers(&self, body: &LayersBody) -> Answer<LayersView> {
+        self.post("/v1/layers", body).await
+    }
+
     pub async fn retry(&self, message: &str) -> Answer<MessageView> {
         let path = format!("/v1/messages/{}/retry", escaped(message));
         self.post(&path, &EmptyBody {}).await
+    }
+
+    pub async fn gc(&self, body: &GcBody) -> Answer<GcView> {
+        self.post("/v1/gc", body).await
     }
 
     /// Whether messages would be run; being not ready is an answer too.

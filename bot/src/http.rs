@@ -4,8 +4,10 @@
 //! TCP wants the token of the data dir, except for the two health paths.
 
 mod body;
+mod files;
 mod gate;
 mod listen;
+mod owner;
 mod problem;
 mod routes;
 mod serve;
@@ -18,7 +20,9 @@ use mayfly_orchestrator::{command::Commands, supervise::Supervisor};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use files::unescaped;
 pub use listen::{ListenError, SocketFile, read_or_make_token};
+pub use owner::{BackupBody, LayersBody};
 pub use problem::Problem;
 
 /// What every handler may use.
@@ -73,7 +77,7 @@ impl Server {
             commands,
             stopping: supervisor.stopping(),
         };
-        let plain = routes::router(api.clone());
+        let plain = routes::router(api.clone()).merge(owner::router(api.clone()));
         let unix = serve::serve(self.unix, plain, supervisor.clone());
         supervisor.standing("http on the socket", unix);
         if let Some((listener, gate)) = self.tcp {

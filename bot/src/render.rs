@@ -2,13 +2,21 @@
 
 mod agent;
 mod diff;
+mod files;
+mod graph;
 mod message;
+mod patch;
+mod quote;
 mod table;
 mod tick;
 
-pub(crate) use agent::{agent, agents, rollback, stop};
-pub(crate) use diff::diff;
+pub(crate) use agent::{agent, agents, gc, rollback, stop};
+pub(crate) use diff::{diff, names};
+pub(crate) use files::listing;
+pub(crate) use graph::graph;
 pub(crate) use message::{parked, state};
+pub(crate) use patch::{painted, patch};
+pub(crate) use quote::quoted;
 pub(crate) use tick::{tick, ticks};
 
 use jiff::{Timestamp, tz::TimeZone};
@@ -57,10 +65,10 @@ fn one_line(text: &str, longest: usize) -> String {
 }
 
 /// As [`one_line`], but lines and tabs stay.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let keep = |c: char| match c {
         '\n' | '\t' => c,
-        c if c.is_control() => '\u{fffd}',
+        c if quote::steers(c) => '\u{fffd}',
         c => c,
     };
     text.chars().map(keep).collect()

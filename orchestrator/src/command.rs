@@ -1,12 +1,16 @@
 //! What faces can ask for: chat, command line, API and page call these functions and no others.
 
 mod agents;
+mod backup;
 mod history;
 mod messages;
+mod states;
+pub mod portable;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use mayfly_domain::{Author, InstallationId, SandboxRef};
+use tokio::sync::RwLock;
 
 use crate::{
     agent::profile::Profiles,
@@ -18,10 +22,12 @@ use crate::{
     inbox::DurableInbox,
     observe,
     queue::Queue,
+    retention::{Ask, Keeper},
     sandbox::Backend,
     snapshot::{Store, StoreError},
-    view::ReadyView,
-    worker::{Trouble, Worker, running::Running},
+    tick::TickError,
+    view::{GcView, ReadyView},
+    worker::{Trouble, Worker, host_disk::HostDisk, running::Running},
 };
 
 /// A sandbox that is not removed for so long after its tick is told to the operator.
@@ -108,8 +114,11 @@ pub struct Commands {
     running: Running,
     bell: Bell,
     trouble: Trouble,
+    keeper: Keeper,
     installation: InstallationId,
     data_dir: PathBuf,
+    making: Arc<RwLock<()>>,
+    host_disk: HostDisk,
 }
 
 impl Commands {
@@ -128,8 +137,11 @@ impl Commands {
             running: tools.running.clone(),
             bell: worker.bell.clone(),
             trouble: worker.trouble.clone(),
+            keeper: tools.keeper.clone(),
             installation: tools.installation,
             data_dir: tools.data_dir.clone(),
+            making: tools.making.clone(),
+            host_disk: tools.host_disk.clone(),
         }
     }
 
@@ -159,6 +171,15 @@ impl Commands {
 }
 
 impl Commands {
+    /// Removes what nothing needs any more, or says what would go.
+    pub async fn gc(&self, ask: Ask) -> Result<GcView, RequestError> {
+        match self.keeper.collect(ask).await {
+            Ok(view) => Ok(view),
+            Err(TickError::Db(error)) => Err(error.into()),
+            Err(error) => Err(internal(&error)),
+        }
+    }
+
     /// Sandboxes whose removal has been tried for long; messages run all the same.
     async fn stuck(&self) -> Vec<String> {
         let before = clock::unix_ms() - STUCK.as_millis() as i64;
@@ -190,7 +211,10 @@ impl From<DbError> for RequestError {
 
 impl From<StoreError> for RequestError {
     fn from(error: StoreError) -> Self {
-        internal(&error)
+        match error {
+            StoreError::Missing { .. } => RequestError::Unavailable(error.to_string()),
+            other => internal(&other),
+        }
     }
 }
 

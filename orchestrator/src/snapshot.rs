@@ -25,6 +25,8 @@ mod begin;
 mod crash;
 mod diff;
 mod durable;
+pub mod exclude;
+mod files;
 mod fix;
 mod lines;
 mod measure;
@@ -35,6 +37,7 @@ pub mod oci;
 mod ops;
 mod place;
 mod read;
+pub mod replica;
 mod seal;
 mod stack;
 mod state;
@@ -43,8 +46,10 @@ mod tree;
 mod walk;
 
 pub use begin::Upper;
-pub use diff::{Change, ChangeKind};
+pub use diff::{Change, ChangeKind, Diff, DiffWanted, Side, Text};
+pub use files::{FileEntry, Listed, LookError, Looked};
 pub use read::SealedFile;
+pub use replica::{ReplicaError, Replicator};
 pub use seal::{SealError, Sealed};
 pub use state::State;
 
@@ -133,6 +138,11 @@ impl StoreError {
             path: path.into(),
             source: source.into(),
         }
+    }
+
+    /// Whether it works again once there is room on the disk.
+    pub fn is_full(&self) -> bool {
+        matches!(self.errno(), Some(Errno::NOSPC | Errno::DQUOT))
     }
 
     /// The system's number, where it was the system that refused.

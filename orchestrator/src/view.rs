@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::tick::outcome::{Changes, TickOutcome};
 
+mod states;
+
 /// One agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentView {
@@ -36,6 +38,9 @@ pub struct AgentView {
     pub layers: u64,
     /// The agent it was forked from.
     pub forked_from: Option<AgentId>,
+    /// What its states take on disk; only where one agent is shown.
+    #[serde(default)]
+    pub disk: Option<DiskView>,
 }
 
 /// One message and what became of it.
@@ -117,6 +122,9 @@ pub struct TickView {
     pub title: String,
     /// True if this tick's state is below (or is) the agent's head.
     pub in_head: bool,
+    /// `kept` or `expired`: whether its state can be gone back to; none where it left none.
+    #[serde(default)]
+    pub state: Option<String>,
 }
 
 /// What one tick used.
@@ -142,19 +150,40 @@ pub struct TickDetail {
 }
 
 /// A difference between two states.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiffView {
     /// Entries, by path.
     pub changes: Vec<ChangeView>,
+    /// Further entries that are not listed.
+    #[serde(default)]
+    pub more: u64,
+    /// What was guessed or left out, one sentence each.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// One entry of a difference.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChangeView {
     /// Path in the sandbox; bytes that are no UTF-8 are replaced.
     pub path: String,
-    /// `added`, `removed`, `modified`, `type` or `mode`.
+    /// The path with its bytes percent-encoded, where it is no UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_encoded: Option<String>,
+    /// `added`, `removed`, `modified`, `type`, `mode` or `renamed`.
     pub kind: String,
+    /// The name before, of what was renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Entries below a folder that was renamed whole.
+    #[serde(default)]
+    pub below: u64,
+    /// Type and permissions before, as `st_mode`.
+    #[serde(default)]
+    pub mode_before: Option<u32>,
+    /// Type and permissions after.
+    #[serde(default)]
+    pub mode_after: Option<u32>,
     /// Lines added; none for binary content.
     pub added: Option<u64>,
     /// Lines removed; none for binary content.
@@ -163,6 +192,91 @@ pub struct ChangeView {
     pub bytes_before: Option<u64>,
     /// Bytes after.
     pub bytes_after: Option<u64>,
+    /// Hunks of a unified diff, where asked for; bytes that are no UTF-8 are replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Why there is no text: `binary`, `large` or `left out`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_text: Option<String>,
+}
+
+/// One file, link or folder of a state.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct FileView {
+    /// Path in the sandbox; bytes that are no UTF-8 are replaced.
+    pub path: String,
+    /// The path with its bytes percent-encoded, where it is no UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_encoded: Option<String>,
+    /// `file`, `folder` or `link`.
+    pub kind: String,
+    /// Type and permissions, as `st_mode`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Owner's group.
+    pub gid: u32,
+    /// Bytes of a file, holes included.
+    pub size: u64,
+    /// When it was last written, unix seconds.
+    pub mtime: i64,
+    /// And nanoseconds.
+    pub mtime_ns: u32,
+    /// Where a link points; it is never followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+}
+
+/// A link, or a folder with what is in it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ListingView {
+    /// What was asked for.
+    pub entry: FileView,
+    /// What is in it, by path.
+    pub entries: Vec<FileView>,
+    /// There is more than is listed.
+    pub more: bool,
+}
+
+/// All states of an agent, and where its head is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GraphView {
+    /// Whose.
+    pub agent: AgentId,
+    /// The state its next tick starts from; none is the image's own files.
+    pub head: Option<SnapshotId>,
+    /// Newest first; none comes after one it came from.
+    pub nodes: Vec<NodeView>,
+    /// Rollbacks of this agent and forks from it, oldest first.
+    pub moves: Vec<MoveView>,
+}
+
+/// One tick in the tree of states.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// The state it left; none where its changes were not kept.
+    pub state: Option<SnapshotId>,
+    /// The state it started from; none is the image's own files.
+    pub parent: Option<SnapshotId>,
+    /// Whether `mayfly agent rollback` can go there.
+    pub kept: bool,
+    /// The tick; none where its agent was removed.
+    pub tick: Option<TickView>,
+}
+
+/// A head that was moved, or a fork made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MoveView {
+    /// Whose head: the agent's own, or a fork's.
+    pub agent: AgentId,
+    /// When.
+    pub at: i64,
+    /// From which state.
+    pub from: Option<SnapshotId>,
+    /// To which state.
+    pub to: Option<SnapshotId>,
+    /// `rollback` or `fork`.
+    pub reason: String,
 }
 
 /// What a rollback did.
@@ -195,4 +309,48 @@ pub struct ReadyView {
     /// What an operator should look at although messages run, one sentence each.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// What `gc` removed, or would remove.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GcView {
+    /// Nothing was removed, only counted.
+    pub dry_run: bool,
+    /// Why nothing was removed, in one sentence; none where it was.
+    pub held: Option<String>,
+    /// States that cannot be gone back to any more.
+    pub states: u64,
+    /// Layers.
+    pub layers: u64,
+    /// Files to send that no delivery names.
+    pub blobs: u64,
+    /// Bases that no agent stands on.
+    pub bases: u64,
+    /// Archives of images that no agent stands on.
+    pub images: u64,
+    /// Bytes on disk of layers, blobs and bases.
+    pub bytes: u64,
+}
+
+/// What an agent's states take on disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskView {
+    /// Bytes of layers that only this agent needs.
+    pub own_bytes: u64,
+    /// Bytes of layers that other agents need too.
+    pub shared_bytes: u64,
+    /// Bytes of its base, which all agents of its image stand on.
+    pub base_bytes: u64,
+}
+
+/// What an import made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ImportView {
+    /// The agent.
+    pub agent: AgentView,
+    /// Its id in the archive.
+    pub was: AgentId,
+    /// What was dropped, and what is missing for its next message, one sentence each.
+    pub notes: Vec<String>,
 }

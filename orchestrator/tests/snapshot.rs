@@ -6,12 +6,20 @@ mod chained;
 mod deep;
 #[path = "snapshot/diff.rs"]
 mod diff;
+#[path = "snapshot/exclude.rs"]
+mod exclude;
+#[path = "snapshot/files.rs"]
+mod files;
+#[path = "snapshot/histories.rs"]
+mod histories;
 #[path = "snapshot/merge.rs"]
 mod merge;
 #[path = "snapshot/odd.rs"]
 mod odd;
 #[path = "snapshot/picture.rs"]
 mod picture;
+#[path = "snapshot/steps.rs"]
+mod steps;
 #[path = "snapshot/store.rs"]
 mod store;
 #[path = "snapshot/world.rs"]

@@ -6,7 +6,10 @@ use mayfly_domain::SandboxRef;
 use mayfly_orchestrator::view::{AgentView, MessageView};
 use serde::Serialize;
 
-use super::send;
+use super::{
+    send,
+    states::{self, Shown},
+};
 use crate::{
     cli::{AgentVerb, Context, Waiting},
     client::once,
@@ -52,7 +55,8 @@ pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Fail
             let view = door::through(config, async |client| Ok(client.agent(&agent).await?));
             screen.show(&view.await?, render::agent);
         }
-        AgentVerb::Log { agent } => {
+        AgentVerb::Log { agent, graph: true } => return states::graph(context, &agent).await,
+        AgentVerb::Log { agent, .. } => {
             let ticks = door::through(config, async |client| Ok(client.ticks(&agent).await?));
             let ticks = ticks.await?;
             if ticks.is_empty() && !screen.json {
@@ -65,13 +69,23 @@ pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Fail
             from,
             to,
             stat,
+            name_only,
         } => {
-            let diff = door::through(config, async |client| {
-                Ok(client.diff(&agent, from.as_deref(), to.as_deref()).await?)
-            });
-            screen.show(&diff.await?, |diff, screen| {
-                render::diff(diff, stat, screen)
-            });
+            let shown = match (stat, name_only) {
+                (true, _) => Shown::Stat,
+                (_, true) => Shown::Names,
+                _ => Shown::Lines,
+            };
+            return states::diff(context, &agent, from.as_deref(), to.as_deref(), shown).await;
+        }
+        AgentVerb::Files {
+            agent,
+            tick,
+            path,
+            recursive,
+        } => return states::files(context, &agent, tick, path, recursive).await,
+        AgentVerb::Cat { agent, tick, path } => {
+            return states::cat(context, &agent, &tick, &path).await;
         }
         AgentVerb::Rollback { agent, tick } => {
             let view = door::through(config, async |client| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::{
     Json, Router,
-    extract::{FromRequestParts, Path, Query, State},
+    extract::{FromRequestParts, Query, RawPathParams, State},
     http::{HeaderMap, StatusCode, request::Parts},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -14,8 +14,10 @@ use axum::{
 use mayfly_domain::{Author, MessageId, TickId, check_text};
 use mayfly_orchestrator::{
     command::{NewAgent, Send, StopScope},
+    retention::Ask,
     view::{
-        AgentView, DiffView, MessageView, ReadyView, RollbackView, StopView, TickDetail, TickView,
+        AgentView, GcView, GraphView, MessageView, ReadyView, RollbackView, StopView, TickDetail,
+        TickView,
     },
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -23,8 +25,9 @@ use serde::{Deserialize, de::DeserializeOwned};
 use super::{
     Api,
     body::Body,
+    files,
     problem::Problem,
-    wire::{CreateBody, EmptyBody, ForkBody, RollbackBody, SendBody, StopBody},
+    wire::{CreateBody, EmptyBody, ForkBody, GcBody, RollbackBody, SendBody, StopBody},
 };
 
 /// Longest `wait`; a client asks again.
@@ -41,7 +44,11 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/agents/{id}", get(agent).delete(remove))
         .route("/v1/agents/{id}/messages", post(send))
         .route("/v1/agents/{id}/ticks", get(ticks))
-        .route("/v1/agents/{id}/diff", get(diff))
+        .route("/v1/agents/{id}/graph", get(graph))
+        .route("/v1/agents/{id}/diff", get(files::diff))
+        .route("/v1/agents/{id}/files", get(files::files))
+        .route("/v1/agents/{id}/files/", get(files::files))
+        .route("/v1/agents/{id}/files/{*path}", get(files::files))
         .route("/v1/agents/{id}/rollback", post(rollback))
         .route("/v1/agents/{id}/fork", post(fork))
         .route("/v1/agents/{id}/stop", post(stop))
@@ -49,6 +56,7 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/messages/{id}/retry", post(retry))
         .route("/v1/ticks/{id}", get(tick))
         .route("/v1/parked", get(parked))
+        .route("/v1/gc", post(gc))
         .fallback(async || Problem::new("not-found", "there is no such path: see the README"))
         .method_not_allowed_fallback(async || {
             Problem::new("no-method", "this path does not take this method")
@@ -57,20 +65,20 @@ pub(super) fn router(api: Api) -> Router {
 }
 
 /// The one name in a path; problems are [`Problem`]s.
-struct Named(String);
+pub(super) struct Named(pub(super) String);
 
 impl<S: std::marker::Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        Path::<String>::from_request_parts(parts, state)
-            .await
-            .map(|Path(name)| Named(name))
-            .map_err(|error| Problem::new("invalid", error.body_text()))
+        let names = RawPathParams::from_request_parts(parts, state).await;
+        let names = names.map_err(|error| Problem::new("invalid", error.body_text()))?;
+        let name = names.iter().next().map(|(_, name)| name.to_owned());
+        Ok(Named(name.unwrap_or_default()))
     }
 }
 
 /// A query without unknown names; problems are [`Problem`]s.
-struct Asked<T>(T);
+pub(super) struct Asked<T>(pub(super) T);
 
 impl<S: std::marker::Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
     type Rejection = Problem;
@@ -93,13 +101,6 @@ struct Force {
     force: bool,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Span {
-    from: Option<String>,
-    to: Option<String>,
-}
-
 impl Api {
     /// An outcome, or what is known when the time is over or the server stops.
     async fn wait(&self, id: MessageId, wait: u64) -> Result<MessageView, Problem> {
@@ -113,7 +114,7 @@ impl Api {
         }
     }
 
-    async fn tick_id(&self, text: Option<&str>) -> Result<Option<TickId>, Problem> {
+    pub(super) async fn tick_id(&self, text: Option<&str>) -> Result<Option<TickId>, Problem> {
         Ok(match text {
             Some(text) => Some(self.commands.find_tick(text).await?),
             None => None,
@@ -145,7 +146,7 @@ async fn create(State(api): State<Api>, Body(asked): Body<CreateBody>) -> Made<A
 
 async fn agent(State(api): State<Api>, Named(id): Named) -> Answer<AgentView> {
     let agent = api.commands.find_agent(&id).await?;
-    Ok(Json(api.commands.agent(agent).await?))
+    Ok(Json(api.commands.agent_with_disk(agent).await?))
 }
 
 async fn remove(
@@ -203,15 +204,9 @@ async fn ticks(State(api): State<Api>, Named(id): Named) -> Answer<Vec<TickView>
     Ok(Json(api.commands.ticks(agent).await?))
 }
 
-async fn diff(
-    State(api): State<Api>,
-    Named(id): Named,
-    Asked(span): Asked<Span>,
-) -> Answer<DiffView> {
+async fn graph(State(api): State<Api>, Named(id): Named) -> Answer<GraphView> {
     let agent = api.commands.find_agent(&id).await?;
-    let from = api.tick_id(span.from.as_deref()).await?;
-    let to = api.tick_id(span.to.as_deref()).await?;
-    Ok(Json(api.commands.diff(agent, from, to).await?))
+    Ok(Json(api.commands.graph(agent).await?))
 }
 
 async fn rollback(
@@ -270,6 +265,18 @@ async fn retry(
 async fn tick(State(api): State<Api>, Named(id): Named) -> Answer<TickDetail> {
     let tick = api.commands.find_tick(&id).await?;
     Ok(Json(api.commands.tick(tick).await?))
+}
+
+async fn gc(State(api): State<Api>, Body(body): Body<GcBody>) -> Answer<GcView> {
+    let GcBody {
+        dry_run,
+        trust_clock,
+    } = body;
+    let ask = Ask {
+        dry_run,
+        trust_clock,
+    };
+    Ok(Json(api.commands.gc(ask).await?))
 }
 
 async fn parked(State(api): State<Api>) -> Answer<Vec<MessageView>> {

@@ -1,8 +1,8 @@
 //! Agents and what was done to them.
 
-use mayfly_orchestrator::view::{AgentView, RollbackView, StopView};
+use mayfly_orchestrator::view::{AgentView, DiskView, GcView, RollbackView, StopView};
 
-use super::{table::table, time};
+use super::{bytes, table::table, time};
 use crate::screen::Screen;
 
 pub(crate) fn agents(agents: &[AgentView], screen: Screen) -> String {
@@ -53,10 +53,42 @@ pub(crate) fn agent(agent: &AgentView, screen: Screen) -> String {
         ("head", head),
         ("ticks", agent.ticks.to_string()),
         ("layers", agent.layers.to_string()),
+        ("disk", agent.disk.map_or_else(none, disk)),
         ("forked from", origin),
     ];
     let line = |(name, value): &(&str, String)| format!("{name:12} {value}\n");
     lines.iter().map(line).collect()
+}
+
+fn disk(disk: DiskView) -> String {
+    format!(
+        "{} of its own, {} shared with other agents, {} of its image's base",
+        bytes(disk.own_bytes),
+        bytes(disk.shared_bytes),
+        bytes(disk.base_bytes)
+    )
+}
+
+/// One line; what is nothing is left out.
+pub(crate) fn gc(view: &GcView) -> String {
+    let parts = [
+        (view.states, "state expired", "states expired"),
+        (view.layers, "layer", "layers"),
+        (view.blobs, "file", "files"),
+        (view.bases, "base", "bases"),
+        (view.images, "image archive", "image archives"),
+    ];
+    let parts = parts.iter().filter(|(count, ..)| *count > 0);
+    let parts = parts.map(|(count, one, many)| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    });
+    let parts: Vec<String> = parts.collect();
+    let verb = if view.dry_run { "would remove" } else { "removed" };
+    match parts.is_empty() {
+        true => format!("{verb} nothing"),
+        false => format!("{verb} {}: {} on disk", parts.join(", "), bytes(view.bytes)),
+    }
 }
 
 pub(crate) fn rollback(view: &RollbackView) -> String {

@@ -31,6 +31,7 @@ fn an_agent() -> AgentView {
         ticks: 3,
         layers: 0,
         forked_from: None,
+        disk: None,
     }
 }
 
@@ -54,6 +55,7 @@ fn a_tick() -> TickView {
         usage: UsageView::default(),
         title: "run \x1b[31mit".to_owned(),
         in_head: true,
+        state: None,
     }
 }
 
@@ -94,28 +96,39 @@ fn a_tick_says_how_it_ended_and_cannot_steer_the_terminal() {
 }
 
 #[test]
-fn a_diff_counts_only_when_asked() {
+fn a_diff_counts_lines_and_bytes() {
     let change = ChangeView {
-        path: "work/a".to_owned(),
+        path: "/work/a".to_owned(),
         kind: "modified".to_owned(),
         added: Some(2),
         removed: Some(1),
         bytes_before: Some(10),
         bytes_after: Some(2048),
+        ..ChangeView::default()
+    };
+    let moved = ChangeView {
+        path: "/work/\u{fffd}".to_owned(),
+        path_encoded: Some("/work/%FF".to_owned()),
+        kind: "renamed".to_owned(),
+        from: Some("/work/old\n".to_owned()),
+        below: 3,
+        ..ChangeView::default()
     };
     let view = DiffView {
-        changes: vec![change],
+        changes: vec![change, moved],
+        more: 2,
+        notes: vec!["a note".to_owned()],
     };
-    assert_eq!(diff(&view, false, PLAIN), "modified work/a\n");
-    let text = diff(&view, true, PLAIN);
+    assert_eq!(names(&view), "/work/a\n\"/work/\\377\"\n");
     assert_eq!(
-        text,
-        "modified work/a  +2 -1, 10 B -> 2.0 KiB\n1 entry, +2 -1 lines\n"
+        diff(&view, PLAIN),
+        "modified /work/a  +2 -1, 10 B -> 2.0 KiB\n\
+         renamed  \"/work/old\\n\" -> \"/work/\\377\" (with all 3 below)\n\
+         2 entries, +2 -1 lines\n\
+         2 more entries differ and are not listed\n\
+         a note\n"
     );
-    let empty = DiffView {
-        changes: Vec::new(),
-    };
-    assert_eq!(diff(&empty, true, PLAIN), "nothing changed\n");
+    assert_eq!(diff(&DiffView::default(), PLAIN), "nothing changed\n");
 }
 
 #[test]

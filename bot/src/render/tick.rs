@@ -34,12 +34,16 @@ fn lasted(tick: &TickView) -> String {
         .map_or_else(String::new, |end| span(end - tick.started_at))
 }
 
-fn outcome(tick: &TickView) -> String {
+pub(super) fn outcome(tick: &TickView) -> String {
     match (tick.outcome, tick.changes) {
         (None, _) => format!("in {}", tick.phase),
         (Some(outcome), None) => outcome.as_str().to_owned(),
         (Some(outcome), Some(changes)) => {
-            format!("{}, changes {}", outcome.as_str(), changes.as_str())
+            let expired = match tick.state.as_deref() {
+                Some("expired") => ", state expired",
+                _ => "",
+            };
+            format!("{}, changes {}{expired}", outcome.as_str(), changes.as_str())
         }
     }
 }

@@ -4,8 +4,13 @@ use mayfly_domain::{AgentId, SandboxRef, SnapshotId, ThreadKey, TickId};
 
 use super::{Commands, NewAgent, RequestError, internal, not_found, only, suffix};
 use crate::{
-    agent::profile::SHELL, bases::BaseError, clock, db::agents::Agent, observe,
-    sandbox::BackendError, view::AgentView,
+    agent::profile::SHELL,
+    bases::BaseError,
+    clock,
+    db::agents::Agent,
+    observe,
+    sandbox::BackendError,
+    view::{AgentView, DiskView},
 };
 
 const AGENTS_HINT: &str = ": `mayfly agent list` shows all";
@@ -53,6 +58,22 @@ impl Commands {
         self.view(agent).await
     }
 
+    /// One agent, with what its states take on disk.
+    pub async fn agent_with_disk(&self, id: AgentId) -> Result<AgentView, RequestError> {
+        let base = self.row(id).await?.base;
+        let (own_bytes, shared_bytes) = self.keeper.disk_of(id).await?;
+        let base_bytes = self.keeper.base_bytes(&base).await;
+        let disk = DiskView {
+            own_bytes,
+            shared_bytes,
+            base_bytes: base_bytes.map_err(|error| internal(&error))?,
+        };
+        Ok(AgentView {
+            disk: Some(disk),
+            ..self.agent(id).await?
+        })
+    }
+
     /// All agents, newest first.
     pub async fn agents(&self) -> Result<Vec<AgentView>, RequestError> {
         let mut views = Vec::new();
@@ -77,7 +98,9 @@ impl Commands {
             ..agent
         };
         let thread = ThreadKey::local(self.installation, fork.id);
-        self.db.fork_agent(&fork, &thread).await?;
+        if !self.db.fork_agent(&fork, &thread).await? {
+            return Err(gone(id, at));
+        }
         self.agent(fork.id).await
     }
 
@@ -100,6 +123,7 @@ impl Commands {
             )));
         }
         if self.db.remove_agent(id).await? {
+            self.keeper.touch(id);
             self.bell.ring();
             return Ok(());
         }
@@ -113,7 +137,7 @@ impl Commands {
             .ok_or_else(|| not_found("agent", id, AGENTS_HINT))
     }
 
-    /// The snapshot a tick of this agent's own or inherited history left.
+    /// The snapshot a tick left that this agent ran, stands on or ever stood on.
     pub(super) async fn state_after(
         &self,
         agent: AgentId,
@@ -121,13 +145,9 @@ impl Commands {
     ) -> Result<SnapshotId, RequestError> {
         let found = self.db.tick(tick).await?;
         let Some(after) = found.as_ref().and_then(|tick| tick.after) else {
-            return Err(RequestError::Conflict(format!(
-                "tick {} kept no changes, so there is no state after it",
-                tick.short()
-            )));
+            return Err(kept_nothing(tick));
         };
-        let own = found.is_some_and(|tick| tick.agent == agent);
-        if own || self.inherited(agent, after).await? {
+        if self.db.reaches(agent, after).await? {
             return Ok(after);
         }
         Err(not_found(
@@ -135,11 +155,6 @@ impl Commands {
             tick,
             format!(" of agent {}", agent.short()),
         ))
-    }
-
-    async fn inherited(&self, agent: AgentId, state: SnapshotId) -> Result<bool, RequestError> {
-        let head = self.row(agent).await?.head;
-        Ok(self.db.ancestry(head).await?.contains(&state))
     }
 
     async fn view(&self, agent: Agent) -> Result<AgentView, RequestError> {
@@ -167,6 +182,7 @@ impl Commands {
             ticks: counts.ticks as u64,
             layers: self.db.layers_of(agent.head).await?.len() as u64,
             forked_from: agent.forked_from,
+            disk: None,
         })
     }
 
@@ -217,5 +233,25 @@ pub(super) fn busy(id: AgentId, what: &str) -> RequestError {
     let short = id.short();
     RequestError::Conflict(format!(
         "agent {short} has a running tick: wait for it, or `mayfly agent stop {short}`, then {what}"
+    ))
+}
+
+/// There is no state after a tick whose changes were discarded, or that runs.
+pub(super) fn kept_nothing(tick: TickId) -> RequestError {
+    RequestError::Conflict(format!(
+        "tick {} kept no changes, so there is no state after it",
+        tick.short()
+    ))
+}
+
+/// Retention has removed what the state was made of.
+pub(super) fn gone(agent: AgentId, tick: Option<TickId>) -> RequestError {
+    let state = match tick {
+        Some(tick) => format!("the state after tick {}", tick.short()),
+        None => "a state of these".to_owned(),
+    };
+    RequestError::Conflict(format!(
+        "{state} is not kept any more: `mayfly agent log --graph {}` shows which are",
+        agent.short()
     ))
 }

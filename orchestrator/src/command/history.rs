@@ -1,15 +1,18 @@
-//! What an agent did: its ticks, their evidence, what they changed, and the way back.
+//! What an agent did: its ticks, their evidence, the tree of its states, and the way back.
 
 use std::collections::HashSet;
 
-use mayfly_domain::{AgentId, BaseId, LayerId, SnapshotId, TickId};
+use mayfly_domain::{AgentId, SnapshotId, TickId};
 
-use super::{Commands, RequestError, agents::busy, internal, not_found, only, suffix};
+use super::{
+    Commands, RequestError,
+    agents::{busy, gone},
+    internal, not_found, only, suffix,
+};
 use crate::{
     agent::transcript,
-    db::ticks::Tick,
-    snapshot::{Change, ChangeKind, Slot},
-    view::{ChangeView, DiffView, RollbackView, TickDetail, TickView, UsageView},
+    db::{agents::Moved, ticks::Tick},
+    view::{GraphView, MoveView, NodeView, RollbackView, TickDetail, TickView, UsageView},
 };
 
 const TICKS_HINT: &str = ": `mayfly agent log AGENT` shows an agent's ticks";
@@ -63,38 +66,68 @@ impl Commands {
         })
     }
 
-    /// What changed between two states; without ticks what the last tick changed, with one what
-    /// that tick changed.
-    pub async fn diff(
-        &self,
-        agent: AgentId,
-        from: Option<TickId>,
-        to: Option<TickId>,
-    ) -> Result<DiffView, RequestError> {
-        let row = self.row(agent).await?;
-        let (before, after) = match (from, to) {
-            (Some(from), Some(to)) => (
-                Some(self.state_after(agent, from).await?),
-                Some(self.state_after(agent, to).await?),
-            ),
-            (Some(tick), None) | (None, Some(tick)) => {
-                let after = self.state_after(agent, tick).await?;
-                (self.parent(Some(after)).await?, Some(after))
+    /// All states of an agent as a tree: also those left behind by rollbacks, and where forks
+    /// begin. Ticks whose changes were not kept hang where they started.
+    pub async fn graph(&self, agent: AgentId) -> Result<GraphView, RequestError> {
+        let head = self.row(agent).await?.head;
+        let in_head: HashSet<SnapshotId> = self.db.ancestry(head).await?.into_iter().collect();
+        let mut nodes = Vec::new();
+        for node in self.db.history(agent).await? {
+            let tick = match node.tick {
+                Some(id) => self.db.tick(id).await?,
+                None => None,
+            };
+            let tick = match tick {
+                Some(tick) => Some(self.tick_view(tick, &in_head).await?),
+                None => None,
+            };
+            let at = tick
+                .as_ref()
+                .map_or(node.created_at, |tick| tick.started_at);
+            let node = NodeView {
+                state: Some(node.id),
+                parent: node.parent,
+                kept: node.kept,
+                tick,
+            };
+            nodes.push((at, node));
+        }
+        for tick in self.db.ticks_of(agent).await? {
+            if tick.after.is_none() {
+                let node = NodeView {
+                    state: None,
+                    parent: tick.before,
+                    kept: false,
+                    tick: Some(self.tick_view(tick.clone(), &in_head).await?),
+                };
+                let at = nodes.iter().position(|(at, _)| *at <= tick.started_at);
+                nodes.insert(at.unwrap_or(nodes.len()), (tick.started_at, node));
             }
-            (None, None) => (self.parent(row.head).await?, row.head),
-        };
-        let (before, after) = (
-            self.db.layers_of(before).await?,
-            self.db.layers_of(after).await?,
-        );
-        let changes = self.compare(row.base, before, after).await?;
-        Ok(DiffView {
-            changes: changes.iter().map(change).collect(),
+        }
+        let moves = self
+            .db
+            .moves(agent)
+            .await?
+            .into_iter()
+            .map(|moved| MoveView {
+                agent: moved.agent,
+                at: moved.at,
+                from: moved.from,
+                to: moved.to,
+                reason: moved.reason,
+            });
+        Ok(GraphView {
+            agent,
+            head,
+            nodes: nodes.into_iter().map(|(_, node)| node).collect(),
+            moves: moves.collect(),
         })
     }
 
-    /// Moves the head to the state after a tick of the agent's history; without one to the state
-    /// before the last tick. Refused while a tick runs.
+    /// Moves the head to the state after a tick of the agent's history, also one left behind;
+    /// without one to the state before the last tick. Refused while a tick runs. Files and session
+    /// move together, as one state; what is left is remembered, transcripts stay, and messages that
+    /// wait run on the new head.
     pub async fn rollback(
         &self,
         agent: AgentId,
@@ -111,8 +144,18 @@ impl Commands {
                 )));
             }
         };
-        if !self.db.move_head(agent, row.head, target).await? {
-            return Err(busy(agent, "roll back"));
+        match self.db.move_head(agent, row.head, target).await? {
+            Moved::Done => {}
+            Moved::Busy => return Err(self.busy_with(agent, "roll back").await?),
+            Moved::Gone => return Err(gone(agent, to)),
+            Moved::Elsewhere => {
+                // Removed, or a tick or another rollback came first.
+                let short = self.row(agent).await?.id.short();
+                return Err(RequestError::Conflict(format!(
+                    "the files of agent {short} have changed meanwhile: look at `mayfly agent log \
+                     {short}`, then roll back"
+                )));
+            }
         }
         let tick_of = async |state: Option<SnapshotId>| match state {
             Some(state) => self.db.tick_of(state).await,
@@ -125,26 +168,16 @@ impl Commands {
         })
     }
 
-    async fn parent(&self, of: Option<SnapshotId>) -> Result<Option<SnapshotId>, RequestError> {
-        let Some(of) = of else { return Ok(None) };
-        Ok(self
-            .db
-            .snapshot(of)
-            .await?
-            .and_then(|snapshot| snapshot.parent))
-    }
-
-    async fn compare(
-        &self,
-        base: BaseId,
-        from: Vec<LayerId>,
-        to: Vec<LayerId>,
-    ) -> Result<Vec<Change>, RequestError> {
-        let store = self.store.clone();
-        let compared = tokio::task::spawn_blocking(move || {
-            store.diff_stat(&base, &from, &to, &Slot::defaults())
-        });
-        Ok(compared.await.map_err(|panic| internal(&panic))??)
+    /// Who waits would run before a person could go on.
+    async fn busy_with(&self, agent: AgentId, what: &str) -> Result<RequestError, RequestError> {
+        let short = agent.short();
+        Ok(match self.db.counts(agent).await?.waiting {
+            0 => busy(agent, what),
+            waiting => RequestError::Conflict(format!(
+                "agent {short} has a running tick and {waiting} waiting: wait for them, or take \
+                 them back with `mayfly agent stop --all {short}`, then {what}"
+            )),
+        })
     }
 
     async fn tick_view(
@@ -185,25 +218,12 @@ impl Commands {
                 layer_inodes: tick.layer_inodes,
             },
             title,
+            state: match tick.after {
+                Some(state) if self.db.is_expired(state).await? => Some("expired".to_owned()),
+                Some(_) => Some("kept".to_owned()),
+                None => None,
+            },
             in_head: tick.after.is_some_and(|after| in_head.contains(&after)),
         })
-    }
-}
-
-fn change(change: &Change) -> ChangeView {
-    let kind = match change.kind {
-        ChangeKind::Added => "added",
-        ChangeKind::Removed => "removed",
-        ChangeKind::Modified => "modified",
-        ChangeKind::TypeChanged => "type",
-        ChangeKind::ModeChanged => "mode",
-    };
-    ChangeView {
-        path: String::from_utf8_lossy(&change.path).into_owned(),
-        kind: kind.to_owned(),
-        added: change.added_lines,
-        removed: change.removed_lines,
-        bytes_before: change.bytes_before,
-        bytes_after: change.bytes_after,
     }
 }

@@ -3,7 +3,7 @@
 use mayfly_domain::{AgentId, BaseId, SandboxRef, SnapshotId, ThreadId, ThreadKey, TickId};
 use sqlx::{Any, AnyConnection, Row as _, any::AnyRow};
 
-use super::{Db, DbError, Tx, parse, parse_opt};
+use super::{Db, DbError, Tx, history::busy_on, parse, parse_opt, pins::kept_layers_on};
 use crate::{clock, sandbox::BaseFacts};
 
 /// An agent's row.
@@ -49,6 +49,19 @@ pub struct Counts {
     pub parked: i64,
     /// Ticks so far.
     pub ticks: i64,
+}
+
+/// Whether a head was moved; if not, nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// It was.
+    Done,
+    /// A tick runs.
+    Busy,
+    /// The head is not where the caller saw it.
+    Elsewhere,
+    /// A layer of the state to go to is not kept any more.
+    Gone,
 }
 
 const COLUMNS: &str = "id, profile, sandbox, image, base, head, forked_from, created_at";
@@ -119,12 +132,16 @@ impl Db {
         })
     }
 
-    /// The base of an image, if it was extracted.
+    /// The base of an image, if it was extracted; an agent is about to be made on it.
     pub async fn base_of_image(&self, image: &str) -> Result<Option<Base>, DbError> {
-        let row = sqlx::query("SELECT id, image, uid, gid FROM bases WHERE image = $1")
-            .bind(image)
-            .fetch_optional(self.reader())
-            .await?;
+        let row = sqlx::query(
+            "UPDATE bases SET used_at = $2 WHERE image = $1 AND gone = 0
+             RETURNING id, image, uid, gid",
+        )
+        .bind(image)
+        .bind(clock::unix_ms())
+        .fetch_optional(self.writer())
+        .await?;
         row.as_ref().map(base).transpose()
     }
 
@@ -145,6 +162,17 @@ impl Db {
         rows.iter().map(base).collect()
     }
 
+    /// The id that a base of this image had before it was removed as unused.
+    pub async fn gone_base_of_image(&self, image: &str) -> Result<Option<BaseId>, DbError> {
+        let row = sqlx::query("SELECT id FROM bases WHERE image = $1 AND gone = 1")
+            .bind(image)
+            .fetch_optional(self.reader())
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let id: String = row.try_get(0)?;
+        Ok(Some(parse("bases", &id, "id", &id)?))
+    }
+
     /// Records a base whose folder is durable.
     pub async fn insert_base(
         &self,
@@ -153,8 +181,9 @@ impl Db {
         facts: &BaseFacts,
     ) -> Result<(), DbError> {
         sqlx::query(
-            "INSERT INTO bases (id, image, uid, gid, notes, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6)",
+            "INSERT INTO bases (id, image, uid, gid, notes, created_at, used_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $6)
+             ON CONFLICT (id) DO UPDATE SET uid = $3, gid = $4, notes = $5, used_at = $6, gone = 0",
         )
         .bind(id.as_str())
         .bind(image)
@@ -176,27 +205,37 @@ impl Db {
         Ok(())
     }
 
-    /// Copies an agent as of a snapshot; its layers are pinned by the row itself.
-    pub async fn fork_agent(&self, fork: &Agent, thread: &ThreadKey) -> Result<(), DbError> {
+    /// Copies an agent as of a snapshot; its layers are pinned by the row itself. False where one
+    /// of them is not kept any more.
+    pub async fn fork_agent(&self, fork: &Agent, thread: &ThreadKey) -> Result<bool, DbError> {
         let mut tx = self.begin().await?;
+        if kept_layers_on(&mut tx, fork.head).await?.is_none() {
+            return Ok(false);
+        }
         insert_agent(&mut tx, fork, thread).await?;
         move_row(&mut tx, fork.id, None, fork.head, "fork").await?;
         tx.commit().await?;
-        Ok(())
+        Ok(true)
     }
 
-    /// Moves the head if no tick is open and the head is still where the caller saw it.
+    /// Moves the head if no tick is open, the head is still where the caller saw it and the other
+    /// state is still kept. The head left behind is remembered in the same transaction.
     pub async fn move_head(
         &self,
         id: AgentId,
         from: Option<SnapshotId>,
         to: Option<SnapshotId>,
-    ) -> Result<bool, DbError> {
+    ) -> Result<Moved, DbError> {
         let mut tx = self.begin().await?;
+        if kept_layers_on(&mut tx, to).await?.is_none() {
+            return Ok(Moved::Gone);
+        }
+        if busy_on(&mut tx, id).await? {
+            return Ok(Moved::Busy);
+        }
         let moved = sqlx::query(
             "UPDATE agents SET head = $3 WHERE id = $1 AND removed_at IS NULL
-             AND COALESCE(head, '') = $2
-             AND NOT EXISTS (SELECT 1 FROM ticks WHERE agent = $1 AND outcome IS NULL)",
+             AND COALESCE(head, '') = $2",
         )
         .bind(id.to_string())
         .bind(from.map(|id| id.to_string()).unwrap_or_default())
@@ -204,11 +243,14 @@ impl Db {
         .execute(&mut *tx)
         .await?
         .rows_affected();
-        if moved == 1 {
-            move_row(&mut tx, id, from, to, "rollback").await?;
+        if moved == 0 {
+            return Ok(Moved::Elsewhere);
         }
+        move_row(&mut tx, id, from, to, "rollback").await?;
+        crate::faults::point("rollback.inside");
         tx.commit().await?;
-        Ok(moved == 1)
+        crate::faults::point("rollback.after");
+        Ok(Moved::Done)
     }
 
     /// Marks an agent removed if no tick is open, and withdraws what waits.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mayfly_domain::{AgentId, LayerId, SnapshotId};
 use sqlx::{AnyConnection, Row as _};
 
-use super::{Db, DbError, Tx, parse, snapshots::layers_on};
+use super::{Db, DbError, Tx, parse, retention::is_expired_on, snapshots::layers_on};
 use crate::{clock, snapshot::State};
 
 /// Marks the pins of readers, which do not outlive their process.
@@ -30,7 +30,7 @@ pub struct Pinned {
 /// Keeps layers from being removed until it is dropped.
 #[derive(Debug)]
 pub struct Pin {
-    id: String,
+    pub(super) id: String,
     done: Done,
 }
 
@@ -59,10 +59,7 @@ impl Db {
             let base = base_on(&mut tx, agent, *state).await?;
             found.push(State { base, layers });
         }
-        let pin = Pin {
-            id: format!("{READER}{}", uuid::Uuid::now_v7()),
-            done: self.done.clone(),
-        };
+        let pin = self.new_pin();
         let bases = found.iter().map(|state| state.base.as_str());
         let layers = found.iter().flat_map(|state| &state.layers);
         let mut names: Vec<&str> = bases.chain(layers.map(LayerId::as_str)).collect();
@@ -73,6 +70,14 @@ impl Db {
         }
         tx.commit().await?;
         Ok(Some(Pinned { states: found, pin }))
+    }
+
+    /// A pin without rows; each row's id is the pin's, a dot, and anything.
+    pub(super) fn new_pin(&self) -> Pin {
+        Pin {
+            id: format!("{READER}{}", uuid::Uuid::now_v7()),
+            done: self.done.clone(),
+        }
     }
 
     /// Removes the pins whose readers are done.
@@ -110,11 +115,16 @@ impl Db {
     }
 }
 
-/// The layers of a state; none where one of them is not kept any more.
+/// The layers of a state; none where it has expired or one of them is not kept any more.
 pub(super) async fn kept_layers_on(
     connection: &mut AnyConnection,
     state: Option<SnapshotId>,
 ) -> Result<Option<Vec<LayerId>>, DbError> {
+    if let Some(state) = state
+        && is_expired_on(connection, state).await?
+    {
+        return Ok(None);
+    }
     let layers = layers_on(connection, state).await?;
     for layer in &layers {
         let row = sqlx::query("SELECT count(*) FROM layers WHERE id = $1")

@@ -1,21 +1,31 @@
-//! How two states on one base differ. Looks only at what the layers touch that they do not share.
+//! How two states differ. Looks only at what the layers touch that they do not share, so states on
+//! one base cost what lies between them; states on different bases are compared whole.
+//!
+//! Bounded in time and memory: changes past a limit are counted, large files are not read for
+//! lines, and what was guessed or left out is said in a sentence.
 
 use std::{
-    collections::BTreeSet,
-    fs::File,
-    io::{self, Read},
-    os::fd::OwnedFd,
+    cell::Cell,
+    time::{Duration, Instant},
 };
 
-use mayfly_domain::{BaseId, LayerId};
-use rustix::fs::{FileType, Stat, readlinkat};
+use rustix::fs::{FileType, Stat};
 
-use super::{
-    Slot, Store, StoreError, attrs, checked, lines,
-    stack::Stack,
-    tree::{join, open_regular},
-    walk::{Kids, Visitor, depth_first},
-};
+use super::{Slot, State, Store, StoreError, attrs, checked, lines};
+
+mod collect;
+mod renames;
+mod sides;
+
+use collect::Found;
+use sides::Sides;
+
+/// How long two states are compared; after that names are left out or lines are not counted.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How much content is read to find out whether files of one size are the same.
+const READ_MAX: u64 = 1 << 30;
+/// How much text all changes hold together.
+const TEXT_MAX: usize = 4 << 20;
 
 /// What happened to one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +40,37 @@ pub enum ChangeKind {
     TypeChanged,
     /// Only mode or owner differ.
     ModeChanged,
+    /// The same content, alone or as a whole folder, had another name before.
+    Renamed,
+}
+
+/// What one state has at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Side {
+    /// Type and permissions, as `st_mode`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Owner's group.
+    pub gid: u32,
+    /// Where a symbolic link points.
+    pub target: Option<Vec<u8>>,
+}
+
+/// Changed lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Text {
+    /// Not asked for, or there are none.
+    #[default]
+    None,
+    /// Hunks of a unified diff.
+    Hunks(Vec<u8>),
+    /// One side is no text.
+    Binary,
+    /// One side has more than 1 MiB.
+    Large,
+    /// All changes together have too much text, or took too long.
+    LeftOut,
 }
 
 /// One path that differs. An mtime alone is no difference.
@@ -37,8 +78,16 @@ pub enum ChangeKind {
 pub struct Change {
     /// As the sandbox sees it, absolute.
     pub path: Vec<u8>,
+    /// Its name before, where it was renamed.
+    pub from: Option<Vec<u8>>,
     /// What happened.
     pub kind: ChangeKind,
+    /// What lies below a folder that was renamed whole.
+    pub below: u64,
+    /// The earlier state's.
+    pub before: Option<Side>,
+    /// The later state's.
+    pub after: Option<Side>,
     /// Of text files up to 1 MiB.
     pub added_lines: Option<u64>,
     /// Of text files up to 1 MiB.
@@ -47,278 +96,266 @@ pub struct Change {
     pub bytes_before: Option<u64>,
     /// Size of the regular file after.
     pub bytes_after: Option<u64>,
+    /// The lines themselves, where asked for.
+    pub text: Text,
+}
+
+/// What is wanted of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiffWanted {
+    /// Further changes are only counted.
+    pub most: usize,
+    /// Whether renames are guessed.
+    pub renames: bool,
+    /// Whether changed lines are kept.
+    pub text: bool,
+}
+
+/// A comparison.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diff {
+    /// By path.
+    pub changes: Vec<Change>,
+    /// How many more there are.
+    pub more: u64,
+    /// What a reader should know of how it was made, one sentence each.
+    pub notes: Vec<String>,
 }
 
 impl Store {
-    /// What differs between two chains on `base`, by path.
-    pub fn diff_stat(
+    /// What differs between two states, by path.
+    pub fn diff(
         &self,
-        base: &BaseId,
-        from: &[LayerId],
-        to: &[LayerId],
+        from: &State,
+        to: &State,
         slots: &[Slot],
-    ) -> Result<Vec<Change>, StoreError> {
+        wanted: &DiffWanted,
+    ) -> Result<Diff, StoreError> {
         checked(slots)?;
-        let mut changes = Vec::new();
-        for slot in slots {
-            let before = self.lowers(base, from, &slot.name);
-            let after = self.lowers(base, to, &slot.name);
-            let mut roots = before.clone();
-            roots.extend(after.iter().filter(|root| !before.contains(root)).cloned());
-            let ids = |side: &[std::path::PathBuf]| {
-                let place = |root| roots.iter().position(|known| known == root);
-                side.iter().filter_map(place).collect()
-            };
-            let root = Pair {
-                parents: [ids(&before), ids(&after)],
-            };
-            let stack = Stack::open(&roots)?;
-            let slot = slot.path.as_bytes();
-            let changes = &mut changes;
-            depth_first(
-                &mut Differ {
-                    stack: &stack,
-                    slot,
-                    changes,
-                },
-                root,
-            )?;
+        let budget = Budget::new();
+        let mut found = Found::new(wanted.most);
+        let mut sides = Vec::new();
+        for (index, slot) in slots.iter().enumerate() {
+            let (before, after) = (from.roots(self, &slot.name)?, to.roots(self, &slot.name)?);
+            let (slot_sides, root) = Sides::open(&before, &after, &slot.path)?;
+            collect::run(&slot_sides, index, root, &budget, &mut found)?;
+            sides.push(slot_sides);
         }
-        changes.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(changes)
+        found.raw.sort_by(|a, b| a.path.cmp(&b.path));
+        let renames = match wanted.renames {
+            true => renames::guess(&found.raw, &sides, &budget, found.more == 0)?,
+            false => renames::Renames::default(),
+        };
+        let mut describer = Describer {
+            sides: &sides,
+            budget: &budget,
+            text: wanted.text,
+            room: TEXT_MAX,
+            uncounted: 0,
+        };
+        let mut changes = Vec::new();
+        for (index, raw) in found.raw.iter().enumerate() {
+            if !renames.gone.contains(&index) {
+                let from = renames.from.get(&index);
+                let from = from.map(|(from, below)| (&found.raw[*from], *below));
+                changes.push(describer.change(raw, from)?);
+            }
+        }
+        let notes = notes(&budget, &found, describer.uncounted);
+        Ok(Diff {
+            changes,
+            more: found.more,
+            notes,
+        })
     }
 }
 
-struct Differ<'a> {
-    stack: &'a Stack,
-    slot: &'a [u8],
-    changes: &'a mut Vec<Change>,
+fn notes(budget: &Budget, found: &Found, uncounted: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    if found.cut {
+        let seconds = PATIENCE.as_secs();
+        notes.push(format!(
+            "the comparison was ended after {seconds} s: there are changes that are not listed"
+        ));
+    }
+    if budget.guessed.get() > 0 {
+        notes.push(format!(
+            "{} large files were compared by size and time only",
+            budget.guessed.get()
+        ));
+    }
+    if uncounted > 0 {
+        notes.push(format!(
+            "the lines of {uncounted} files are left out: together they have too many"
+        ));
+    }
+    notes
 }
 
-/// The layers of the parent folder, before and after; at the root, of the folder itself.
-struct Pair {
-    parents: [Vec<usize>; 2],
+/// What a comparison may still use.
+struct Budget {
+    deadline: Instant,
+    read: Cell<u64>,
+    guessed: Cell<u64>,
 }
 
-/// What one side has under a name.
-struct Found<'a> {
-    id: usize,
-    path: &'a [u8],
-    name: &'a [u8],
+impl Budget {
+    fn new() -> Budget {
+        Budget {
+            deadline: Instant::now() + PATIENCE,
+            read: Cell::new(READ_MAX),
+            guessed: Cell::new(0),
+        }
+    }
+
+    fn over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// Whether so much may be read; then it counts as read.
+    fn take(&self, bytes: u64) -> bool {
+        let left = self.read.get().checked_sub(bytes);
+        match left {
+            Some(left) if !self.over() => {
+                self.read.set(left);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// One path that differs, before it is described.
+struct Raw {
+    /// Whose paths it is below.
+    slot: usize,
+    /// Absolute.
+    path: Vec<u8>,
+    kind: ChangeKind,
+    before: Option<Part>,
+    after: Option<Part>,
+}
+
+/// In which layer a side lies, and what it is.
+#[derive(Clone, Copy)]
+struct Part {
+    layer: usize,
     stat: Stat,
 }
 
-impl Visitor for Differ<'_> {
-    type Node = Pair;
-    type Error = StoreError;
-
-    fn enter(&mut self, path: &[u8], pair: &mut Pair) -> Result<Kids<Self>, StoreError> {
-        let [before, after] = &pair.parents;
-        let (before, after) = if path.is_empty() {
-            self.compare_roots(before[0], after[0])?;
-            (before.clone(), after.clone())
-        } else {
-            let ids = |parent: &Vec<usize>| Ok(self.stack.descend(parent, path)?.ids);
-            (ids(before)?, ids(after)?)
-        };
-        let mut kids = Vec::new();
-        for name in self.touched(path, &before, &after)? {
-            let found = |layers: &[usize]| -> Result<_, StoreError> {
-                let found = self.stack.look(layers, path, &name)?;
-                let name = &name[..];
-                Ok(found.map(|(id, stat)| Found {
-                    id,
-                    path,
-                    name,
-                    stat,
-                }))
-            };
-            let (old, new) = (found(&before)?, found(&after)?);
-            let is_dir = |side: &Option<Found<'_>>| {
-                side.as_ref()
-                    .is_some_and(|found| attrs::is_dir(&found.stat))
-            };
-            if is_dir(&old) || is_dir(&new) {
-                let parents = [before.clone(), after.clone()];
-                kids.push((name.clone(), Pair { parents }));
-            }
-            self.compare(old.as_ref(), new.as_ref())?;
-        }
-        Ok(kids)
-    }
-}
-
-impl Differ<'_> {
-    /// Names listed by layers that only one side has in this folder.
-    fn touched(
-        &self,
-        path: &[u8],
-        before: &[usize],
-        after: &[usize],
-    ) -> Result<BTreeSet<Vec<u8>>, StoreError> {
-        let shared = before.iter().rev().zip(after.iter().rev());
-        let shared = shared.take_while(|(a, b)| a == b).count();
-        let mut names = BTreeSet::new();
-        for side in [before, after] {
-            let differing = &side[..side.len() - shared];
-            names.extend(self.stack.merged(differing, path)?.entries.into_keys());
-        }
-        Ok(names)
-    }
-
-    fn compare_roots(&mut self, before: usize, after: usize) -> Result<(), StoreError> {
-        let stat = |id: usize| {
-            let tree = &self.stack.trees[id];
-            rustix::fs::fstat(tree.must(b"")?).map_err(|error| tree.fault(b"", error))
-        };
-        if !same_mode(&stat(before)?, &stat(after)?) {
-            self.changes
-                .push(Change::new(self.slot.to_vec(), ChangeKind::ModeChanged));
-        }
-        Ok(())
-    }
-
-    fn compare(
-        &mut self,
-        old: Option<&Found<'_>>,
-        new: Option<&Found<'_>>,
-    ) -> Result<(), StoreError> {
-        let Some(some) = new.or(old) else {
-            return Ok(());
-        };
-        let kind = match (old, new) {
-            (None, _) => ChangeKind::Added,
-            (_, None) => ChangeKind::Removed,
-            (Some(old), Some(new)) => match self.difference(old, new)? {
-                Some(kind) => kind,
-                None => return Ok(()),
-            },
-        };
-        let path = [self.slot, &join(some.path, some.name)].join(&b'/');
-        let mut change = Change::new(path, kind);
-        change.bytes_before = old.and_then(Found::size);
-        change.bytes_after = new.and_then(Found::size);
-        if kind != ChangeKind::ModeChanged {
-            let counts = self.count_lines(old, new)?;
-            (change.added_lines, change.removed_lines) = counts.unzip();
-        }
-        self.changes.push(change);
-        Ok(())
-    }
-
-    fn difference(
-        &self,
-        old: &Found<'_>,
-        new: &Found<'_>,
-    ) -> Result<Option<ChangeKind>, StoreError> {
-        let (a, b) = (&old.stat, &new.stat);
-        if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino) {
-            return Ok(None);
-        }
-        if attrs::kind(a) != attrs::kind(b) {
-            return Ok(Some(ChangeKind::TypeChanged));
-        }
-        let same = match attrs::kind(a) {
-            FileType::RegularFile => a.st_size == b.st_size && self.same_content(old, new)?,
-            FileType::Symlink => self.target(old)? == self.target(new)?,
-            _ => true,
-        };
-        Ok(match (same, same_mode(a, b)) {
-            (false, _) => Some(ChangeKind::Modified),
-            (true, false) => Some(ChangeKind::ModeChanged),
-            (true, true) => None,
-        })
-    }
-
-    fn same_content(&self, old: &Found<'_>, new: &Found<'_>) -> Result<bool, StoreError> {
-        let (mut a, mut b) = (self.open(old)?, self.open(new)?);
-        same_bytes(&mut a, &mut b).map_err(|error| self.fault(new, error))
-    }
-
-    /// None where a side is no text, too large, or no side is a regular file.
-    fn count_lines(
-        &self,
-        old: Option<&Found<'_>>,
-        new: Option<&Found<'_>>,
-    ) -> Result<Option<(u64, u64)>, StoreError> {
-        let regular = |side: &&Found<'_>| side.size().is_some();
-        let (old, new) = (old.filter(regular), new.filter(regular));
-        let sizes = || [old, new].into_iter().flatten().filter_map(Found::size);
-        if sizes().count() == 0 || sizes().any(|size| size > lines::COUNTED_MAX) {
-            return Ok(None);
-        }
-        let read = |side: Option<&Found<'_>>| -> Result<Vec<u8>, StoreError> {
-            let mut content = Vec::new();
-            if let Some(found) = side {
-                let file = self.open(found)?;
-                file.take(lines::COUNTED_MAX)
-                    .read_to_end(&mut content)
-                    .map_err(|error| self.fault(found, error))?;
-            }
-            Ok(content)
-        };
-        Ok(lines::count(&read(old)?, &read(new)?))
-    }
-
-    fn dir(&self, found: &Found<'_>) -> Result<OwnedFd, StoreError> {
-        self.stack.trees[found.id].must(found.path)
-    }
-
-    fn open(&self, found: &Found<'_>) -> Result<File, StoreError> {
-        let file = open_regular(&self.dir(found)?, found.name);
-        Ok(file
-            .map_err(|error| self.fault(found, error.into()))?
-            .into())
-    }
-
-    fn target(&self, found: &Found<'_>) -> Result<Vec<u8>, StoreError> {
-        let target = readlinkat(self.dir(found)?, found.name, Vec::new());
-        let target = target.map_err(|error| self.fault(found, error.into()))?;
-        Ok(target.into_bytes())
-    }
-
-    fn fault(&self, found: &Found<'_>, error: io::Error) -> StoreError {
-        use rustix::io::Errno;
-        let path = join(found.path, found.name);
-        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        self.stack.trees[found.id].fault(&path, errno)
-    }
-}
-
-impl Found<'_> {
+impl Part {
     /// Of a regular file.
     fn size(&self) -> Option<u64> {
         attrs::is_regular(&self.stat).then_some(self.stat.st_size as u64)
     }
-}
 
-impl Change {
-    fn new(path: Vec<u8>, kind: ChangeKind) -> Change {
-        Change {
-            path,
-            kind,
-            added_lines: None,
-            removed_lines: None,
-            bytes_before: None,
-            bytes_after: None,
-        }
+    fn is_dir(&self) -> bool {
+        attrs::is_dir(&self.stat)
+    }
+
+    fn is_link(&self) -> bool {
+        attrs::kind(&self.stat) == FileType::Symlink
+    }
+
+    fn same_mode(&self, other: &Part) -> bool {
+        let mode = |stat: &Stat| (stat.st_mode, stat.st_uid, stat.st_gid);
+        mode(&self.stat) == mode(&other.stat)
     }
 }
 
-fn same_mode(a: &Stat, b: &Stat) -> bool {
-    (a.st_mode, a.st_uid, a.st_gid) == (b.st_mode, b.st_uid, b.st_gid)
+struct Describer<'a> {
+    sides: &'a [Sides],
+    budget: &'a Budget,
+    text: bool,
+    /// Bytes of text that still fit.
+    room: usize,
+    /// Files whose lines did not.
+    uncounted: u64,
 }
 
-fn same_bytes(a: &mut File, b: &mut File) -> io::Result<bool> {
-    let (mut left, mut right) = (vec![0; 65536], vec![0; 65536]);
-    loop {
-        let len = a.read(&mut left)?;
-        if len == 0 {
-            return Ok(true);
+impl Describer<'_> {
+    fn change(&mut self, raw: &Raw, from: Option<(&Raw, u64)>) -> Result<Change, StoreError> {
+        let (before_at, kind) = match from {
+            Some((from, _)) => (from, ChangeKind::Renamed),
+            None => (raw, raw.kind),
+        };
+        let side = |at: &Raw, part: Option<Part>| -> Result<Option<Side>, StoreError> {
+            let Some(part) = part else { return Ok(None) };
+            let target = match part.is_link() {
+                true => Some(self.sides[at.slot].target(&at.path, &part)?),
+                false => None,
+            };
+            let (mode, uid, gid) = (part.stat.st_mode, part.stat.st_uid, part.stat.st_gid);
+            Ok(Some(Side {
+                mode,
+                uid,
+                gid,
+                target,
+            }))
+        };
+        let mut change = Change {
+            path: raw.path.clone(),
+            from: from.map(|(from, _)| from.path.clone()),
+            kind,
+            below: from.map_or(0, |(_, below)| below),
+            before: side(before_at, before_at.before)?,
+            after: side(raw, raw.after)?,
+            added_lines: None,
+            removed_lines: None,
+            bytes_before: before_at.before.and_then(|part| part.size()),
+            bytes_after: raw.after.and_then(|part| part.size()),
+            text: Text::None,
+        };
+        if !matches!(kind, ChangeKind::ModeChanged | ChangeKind::Renamed) {
+            self.lines(raw, &mut change)?;
         }
-        b.read_exact(&mut right[..len])?;
-        if left[..len] != right[..len] {
-            return Ok(false);
+        Ok(change)
+    }
+
+    fn lines(&mut self, raw: &Raw, change: &mut Change) -> Result<(), StoreError> {
+        let sizes = || {
+            [change.bytes_before, change.bytes_after]
+                .into_iter()
+                .flatten()
+        };
+        if sizes().count() == 0 {
+            return Ok(());
         }
+        if sizes().any(|size| size > lines::COUNTED_MAX) {
+            change.text = self.asked(Text::Large);
+            return Ok(());
+        }
+        if self.budget.over() || (self.text && self.room == 0) {
+            self.uncounted += 1;
+            change.text = self.asked(Text::LeftOut);
+            return Ok(());
+        }
+        let read = |part: Option<Part>| match part.filter(|part| part.size().is_some()) {
+            Some(part) => self.sides[raw.slot].content(&raw.path, &part),
+            None => Ok(Vec::new()),
+        };
+        let (before, after) = (read(raw.before)?, read(raw.after)?);
+        let Some(found) = lines::compare(&before, &after, self.text) else {
+            change.text = self.asked(Text::Binary);
+            return Ok(());
+        };
+        change.added_lines = Some(found.added);
+        change.removed_lines = Some(found.removed);
+        match found.hunks.len() <= self.room {
+            true => self.room -= found.hunks.len(),
+            false => {
+                self.room = 0;
+                self.uncounted += 1;
+            }
+        }
+        change.text = match self.room {
+            0 if !found.hunks.is_empty() => self.asked(Text::LeftOut),
+            _ => self.asked(Text::Hunks(found.hunks)),
+        };
+        Ok(())
+    }
+
+    fn asked(&self, text: Text) -> Text {
+        if self.text { text } else { Text::None }
     }
 }

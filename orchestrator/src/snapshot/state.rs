@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use mayfly_domain::{BaseId, LayerId};
 
-use super::Store;
+use super::{Store, StoreError};
 
 /// A base and the layers on it, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +16,14 @@ pub struct State {
 }
 
 impl State {
-    /// The lower folders of one slot, topmost first.
-    pub(super) fn roots(&self, store: &Store, slot: &str) -> Vec<PathBuf> {
-        store.lowers(&self.base, &self.layers, slot)
+    /// The lower folders of one slot, topmost first. A layer that lacks is an error: without it
+    /// another state would be shown.
+    pub(super) fn roots(&self, store: &Store, slot: &str) -> Result<Vec<PathBuf>, StoreError> {
+        match self.layers.iter().find(|layer| !store.present(layer)) {
+            None => Ok(store.lowers(&self.base, &self.layers, slot)),
+            Some(layer) => Err(StoreError::Missing {
+                layer: layer.clone(),
+            }),
+        }
     }
 }

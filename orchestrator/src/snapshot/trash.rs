@@ -127,7 +127,8 @@ impl Remover<'_> {
     }
 }
 
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
+/// Folder and name.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (b"", path),

@@ -59,8 +59,8 @@ fn three_thousand_levels_are_sealed_moved_merged_compared_and_removed() {
         .unwrap();
     let merged = [into];
     let changes = |from, to| {
-        let changes = world.store.diff_stat(&world.base, from, to, &world.slots);
-        changes.unwrap().len()
+        let changes = world.diff(from, to);
+        changes.len()
     };
     assert_eq!(changes(&world.layers, &merged), 0);
     assert_eq!(changes(&[], &merged), LEVELS + 1);

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use mayfly_orchestrator::snapshot::ChangeKind;
+use mayfly_orchestrator::snapshot::{ChangeKind, Diff, DiffWanted, State, Text};
 
 use crate::{
     picture::{Entry, Picture},
@@ -86,10 +86,7 @@ fn two_branches_are_compared_without_their_common_past() {
     world.tick(|work| fs::write(work.join("left"), "x").unwrap());
     let left = std::mem::replace(&mut world.layers, trunk);
     world.tick(|work| fs::rename(work.join("shared"), work.join("moved")).unwrap());
-    let changes = world
-        .store
-        .diff_stat(&world.base, &left, &world.layers, &world.slots)
-        .unwrap();
+    let changes = world.diff(&left, &world.layers);
     let told: Vec<_> = changes.iter().map(|c| (&c.path[..], c.kind)).collect();
     assert_eq!(
         told,
@@ -102,8 +99,149 @@ fn two_branches_are_compared_without_their_common_past() {
 }
 
 fn diff(world: &World) -> Vec<mayfly_orchestrator::snapshot::Change> {
-    world
+    world.diff(&[], &world.layers)
+}
+
+const ALL: DiffWanted = DiffWanted {
+    most: 1000,
+    renames: true,
+    text: true,
+};
+
+fn since(world: &World, from: usize, wanted: &DiffWanted) -> Diff {
+    world.compare(&world.layers[..from], &world.layers, wanted)
+}
+
+fn told(diff: &Diff) -> Vec<(ChangeKind, &str, &str)> {
+    let text = |path: &[u8]| str::from_utf8(path).unwrap().to_owned().leak() as &str;
+    let line = |c: &mayfly_orchestrator::snapshot::Change| {
+        let from = c.from.as_deref().map_or("", text);
+        (c.kind, from, text(&c.path))
+    };
+    diff.changes.iter().map(line).collect()
+}
+
+#[test]
+fn a_moved_file_is_a_rename_and_so_is_a_folder_that_moved_whole() {
+    let mut world = World::new(|work| {
+        fs::create_dir_all(work.join("lib/deep")).unwrap();
+        for n in 0..40 {
+            fs::write(work.join(format!("lib/deep/{n}")), format!("file {n}\n")).unwrap();
+        }
+        fs::write(work.join("lib/empty"), "").unwrap();
+        fs::write(work.join("twin"), "one\n").unwrap();
+        fs::write(work.join("part"), "two\n").unwrap();
+    });
+    world.tick(|work| {
+        fs::rename(work.join("lib"), work.join("moved")).unwrap();
+        fs::create_dir(work.join("d")).unwrap();
+        fs::rename(work.join("twin"), work.join("d/twin")).unwrap();
+        fs::write(work.join("d/copy"), "one\n").unwrap();
+    });
+    let diff = since(&world, 0, &ALL);
+    assert_eq!(
+        told(&diff),
+        [
+            (ChangeKind::Added, "", "/work/d"),
+            (ChangeKind::Added, "", "/work/d/copy"),
+            (ChangeKind::Renamed, "/work/twin", "/work/d/twin"),
+            (ChangeKind::Renamed, "/work/lib", "/work/moved"),
+        ]
+    );
+    assert_eq!(diff.changes[3].below, 42);
+    // One file more in the folder: it moved, but not as a whole.
+    world.tick(|work| {
+        fs::rename(work.join("moved"), work.join("again")).unwrap();
+        fs::write(work.join("again/new"), "x").unwrap();
+        fs::rename(work.join("part"), work.join("whole")).unwrap();
+    });
+    let diff = since(&world, 1, &ALL);
+    let kinds = |kind| diff.changes.iter().filter(|c| c.kind == kind).count();
+    assert_eq!(kinds(ChangeKind::Renamed), 1 + 1 + 0, "{:?}", told(&diff));
+    let deep = (ChangeKind::Renamed, "/work/moved/deep", "/work/again/deep");
+    assert!(told(&diff).contains(&deep), "{:?}", told(&diff));
+    let plain = DiffWanted {
+        renames: false,
+        ..ALL
+    };
+    assert_eq!(since(&world, 1, &plain).changes.len(), 43 * 2 + 3);
+}
+
+#[test]
+fn what_does_not_fit_is_counted_and_said() {
+    let mut world = World::empty();
+    world.tick(|work| {
+        for n in 0..50 {
+            fs::write(work.join(format!("{n:02}")), "x\n").unwrap();
+        }
+        fs::create_dir(work.join("zz")).unwrap();
+        fs::write(work.join("zz/z"), "x\n").unwrap();
+    });
+    let few = DiffWanted { most: 10, ..ALL };
+    let diff = since(&world, 0, &few);
+    assert_eq!((diff.changes.len(), diff.more), (10, 42));
+    world.tick(|work| {
+        for n in 0..6 {
+            let line = format!("{}\n", "x".repeat(99));
+            fs::write(work.join(format!("long{n}")), line.repeat(10_000)).unwrap();
+        }
+        fs::write(work.join("binary"), b"\0").unwrap();
+        fs::write(work.join("huge"), vec![b'\n'; (1 << 20) + 1]).unwrap();
+    });
+    let diff = since(&world, 1, &ALL);
+    let text = |name: &str| {
+        let path = [b"/work/", name.as_bytes()].concat();
+        let change = diff.changes.iter().find(|c| c.path == path);
+        change.unwrap().text.clone()
+    };
+    assert_eq!((text("binary"), text("huge")), (Text::Binary, Text::Large));
+    let bytes: usize = diff
+        .changes
+        .iter()
+        .map(|c| match &c.text {
+            Text::Hunks(hunks) => hunks.len(),
+            _ => 0,
+        })
+        .sum();
+    assert!((1 << 20..=4 << 20).contains(&bytes), "{bytes}");
+    assert_eq!(text("long5"), Text::LeftOut);
+    assert_eq!(diff.notes.len(), 1, "{:?}", diff.notes);
+    assert!(diff.notes[0].contains("left out"), "{:?}", diff.notes);
+}
+
+#[test]
+fn states_on_different_bases_are_compared_whole() {
+    let mut world = World::new(|work| {
+        fs::write(work.join("same"), "1\n").unwrap();
+        fs::write(work.join("other"), "1\n").unwrap();
+    });
+    let first = world.state(&[]);
+    let base = mayfly_domain::BaseId::new();
+    let aside = world.store.begin_base(&base).unwrap();
+    for slot in &world.slots {
+        fs::create_dir(aside.join(&slot.name)).unwrap();
+    }
+    fs::write(aside.join("work/same"), "1\n").unwrap();
+    fs::write(aside.join("work/other"), "2\n").unwrap();
+    world.store.finish_base(&base, &world.slots).unwrap();
+    world.tick(|work| fs::write(work.join("more"), "3\n").unwrap());
+    let second = State {
+        base,
+        layers: Vec::new(),
+    };
+    let diff = world.store.diff(&first, &second, &world.slots, &ALL);
+    assert_eq!(
+        told(&diff.unwrap()),
+        [(ChangeKind::Modified, "", "/work/other")]
+    );
+    let diff = world
         .store
-        .diff_stat(&world.base, &[], &world.layers, &world.slots)
-        .unwrap()
+        .diff(&world.state(&world.layers), &second, &world.slots, &ALL);
+    assert_eq!(
+        told(&diff.unwrap()),
+        [
+            (ChangeKind::Removed, "", "/work/more"),
+            (ChangeKind::Modified, "", "/work/other"),
+        ]
+    );
 }

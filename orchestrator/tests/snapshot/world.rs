@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use mayfly_domain::{BaseId, LayerId};
-use mayfly_orchestrator::snapshot::{Caps, SealError, Sealed, Slot, Store};
+use mayfly_orchestrator::snapshot::{
+    Caps, Change, Diff, DiffWanted, SealError, Sealed, Slot, State, Store,
+};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
@@ -106,6 +108,30 @@ impl World {
         );
         let mounted = self.mount(&options, MountFlags::RDONLY);
         look(&mounted.0)
+    }
+
+    /// All changes between two chains, without guesses.
+    pub(crate) fn diff(&self, from: &[LayerId], to: &[LayerId]) -> Vec<Change> {
+        let wanted = DiffWanted {
+            most: usize::MAX,
+            renames: false,
+            text: false,
+        };
+        let diff = self.compare(from, to, &wanted);
+        assert_eq!((diff.more, diff.notes), (0, Vec::new()));
+        diff.changes
+    }
+
+    pub(crate) fn compare(&self, from: &[LayerId], to: &[LayerId], wanted: &DiffWanted) -> Diff {
+        let (from, to) = (self.state(from), self.state(to));
+        self.store.diff(&from, &to, &self.slots, wanted).unwrap()
+    }
+
+    pub(crate) fn state(&self, layers: &[LayerId]) -> State {
+        State {
+            base: self.base.clone(),
+            layers: layers.to_vec(),
+        }
     }
 
     pub(crate) fn path(&self, below: impl AsRef<Path>) -> PathBuf {

@@ -1,0 +1,192 @@
+//! Differences between states and files of a state. What an agent wrote is handed out as a file to
+//! save, never as something a browser would run.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    http::{HeaderName, HeaderValue, Uri, header},
+    response::{IntoResponse, Response},
+};
+use mayfly_orchestrator::{
+    snapshot::{DiffWanted, FileEntry, Listed, Looked},
+    view::{DiffView, ListingView},
+};
+use serde::Deserialize;
+use tokio::io::AsyncReadExt as _;
+use tokio_util::io::ReaderStream;
+
+use super::{
+    Api,
+    problem::Problem,
+    routes::{Asked, Named},
+};
+use crate::{render, screen::Screen};
+
+/// Changes that one answer lists; the others are counted.
+const CHANGES: usize = 10_000;
+/// Entries that one answer lists.
+const ENTRIES: usize = 10_000;
+/// How much of a file is read at once.
+const CHUNK: usize = 64 << 10;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Span {
+    from: Option<String>,
+    to: Option<String>,
+    format: Format,
+    /// JSON with the changed lines.
+    text: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    #[default]
+    Json,
+    Stat,
+    Names,
+    Unified,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct At {
+    tick: Option<String>,
+    /// All below a folder.
+    recursive: bool,
+    /// Tell about a file in place of sending it.
+    list: bool,
+}
+
+/// `GET …/diff`.
+pub(super) async fn diff(
+    State(api): State<Api>,
+    Named(id): Named,
+    Asked(span): Asked<Span>,
+) -> Result<Response, Problem> {
+    let agent = api.commands.find_agent(&id).await?;
+    let from = api.tick_id(span.from.as_deref()).await?;
+    let to = api.tick_id(span.to.as_deref()).await?;
+    let wanted = DiffWanted {
+        most: CHANGES,
+        renames: true,
+        text: span.text || span.format == Format::Unified,
+    };
+    let diff = api.commands.diff(agent, from, to, wanted).await?;
+    let plain = Screen {
+        json: false,
+        colour: false,
+    };
+    Ok(match span.format {
+        Format::Json => Json(DiffView::from(&diff)).into_response(),
+        Format::Stat => text(render::diff(&DiffView::from(&diff), plain).into_bytes()),
+        Format::Names => text(render::names(&DiffView::from(&diff)).into_bytes()),
+        Format::Unified => text(render::patch(&diff)),
+    })
+}
+
+/// `GET …/files/PATH`: a folder or link as JSON, a file as its bytes.
+pub(super) async fn files(
+    State(api): State<Api>,
+    Named(id): Named,
+    Asked(at): Asked<At>,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let agent = api.commands.find_agent(&id).await?;
+    let tick = api.tick_id(at.tick.as_deref()).await?;
+    let listed = Listed {
+        recursive: at.recursive,
+        most: ENTRIES,
+    };
+    let looked = api.commands.look(agent, tick, path(&uri), listed).await?;
+    match looked {
+        Looked::File(entry, file) if !at.list => Ok(bytes(&entry, file)),
+        other => Ok(Json(ListingView::from(&other)).into_response()),
+    }
+}
+
+/// What follows `/v1/agents/ID/files`, which need not be UTF-8.
+fn path(uri: &Uri) -> Vec<u8> {
+    let rest = uri.path().splitn(6, '/').nth(5).unwrap_or_default();
+    [&b"/"[..], &unescaped(rest)].concat()
+}
+
+/// Percent-encoding undone; what is none stays.
+pub(crate) fn unescaped(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = after.get(..2).and_then(|code| hex::decode(code).ok());
+        match (first, code) {
+            (b'%', Some(code)) => {
+                out.extend(code);
+                rest = &after[2..];
+            }
+            _ => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    out
+}
+
+fn bytes(entry: &FileEntry, file: std::fs::File) -> Response {
+    let file = tokio::fs::File::from_std(file).take(entry.size);
+    let body = Body::from_stream(ReaderStream::with_capacity(file, CHUNK));
+    let name = entry.path.rsplit(|byte| *byte == b'/').next();
+    let escape = |byte: &u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+            char::from(*byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    let name: String = name.unwrap_or_default().iter().map(escape).collect();
+    // RFC 6266.
+    let disposition = format!("attachment; filename*=UTF-8''{name}");
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, entry.size.into());
+    if let Ok(disposition) = HeaderValue::from_str(&disposition) {
+        headers.insert(header::CONTENT_DISPOSITION, disposition);
+    }
+    guarded(response, "application/octet-stream")
+}
+
+fn text(text: Vec<u8>) -> Response {
+    guarded(text.into_response(), "text/plain; charset=utf-8")
+}
+
+/// No browser guesses a type, and none runs it.
+fn guarded(mut response: Response, kind: &'static str) -> Response {
+    const GUARDS: [(HeaderName, &str); 3] = [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; sandbox",
+        ),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    for (name, value) in GUARDS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_any_bytes() {
+        let of = |text: &str| path(&text.parse().unwrap());
+        assert_eq!(of("/v1/agents/1a/files"), b"/");
+        assert_eq!(of("/v1/agents/1a/files/"), b"/");
+        assert_eq!(of("/v1/agents/1a/files/work/a%0Ab?tick=1"), b"/work/a\nb");
+        assert_eq!(of("/v1/agents/1a/files/work/%ff%2"), b"/work/\xff%2");
+    }
+}
