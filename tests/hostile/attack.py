@@ -3,7 +3,7 @@
 #   NAME: SUCCEEDED WHAT
 #   NAME: BROKEN WHY      neither: the script is wrong, or the refusal is another than expected
 # Each attack runs in a child of its own, so that one cannot spoil the next.
-import ctypes, errno, os, platform, select, signal, socket, struct, sys, time
+import ctypes, errno, os, platform, signal, socket, struct, sys, time
 from errno import *
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -23,13 +23,10 @@ NR = {  # system calls that Python has no name for: x86_64, aarch64
     "process_mrelease": (448, 448), "process_madvise": (440, 440), "fallocate": (285, 47),
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
     "kexec_load": (246, 104), "reboot": (169, 142), "swapon": (167, 224), "acct": (163, 89),
-    "quotactl": (179, 60), "syslog": (103, 116), "settimeofday": (170, 170),
-    "clock_settime": (227, 112), "sethostname": (170 if X86 else 161, 161),
-    "fanotify_init": (300, 262), "setdomainname": (171, 162), "modify_ldt": (154, -1),
-    "iopl": (172, -1), "ioperm": (173, -1), "vhangup": (153, 58), "mbind": (237, 235),
-    "set_mempolicy": (238, 237), "memfd_secret": (447, 447), "lookup_dcookie": (212, 18),
+    "quotactl": (179, 60), "syslog": (103, 116), "settimeofday": (164, 170),
+    "clock_settime": (227, 112), "fanotify_init": (300, 262), "modify_ldt": (154, -1),
+    "iopl": (172, -1), "ioperm": (173, -1), "mbind": (237, 235),
 }
-NR["settimeofday"] = (164, 170)
 
 
 def call(name, *arguments):

@@ -103,9 +103,9 @@ mod tests {
             }
             (usage(dir.path()).unwrap(), dir)
         };
-        assert_eq!(nest(900, false).0.inodes, 900);
+        assert_eq!(nest(300, false).0.inodes, 300);
         assert_eq!(nest(100, true).0.inodes, 300);
-        assert_eq!(nest(900, true).0.bytes, TOO_DEEP);
+        assert_eq!(nest(300, true).0.bytes, TOO_DEEP);
     }
 
     #[test]
