@@ -1,0 +1,52 @@
+//! What names paths of this host: for whoever opens the socket, and for no holder of a token.
+
+use std::path::PathBuf;
+
+use axum::{Json, Router, extract::State, routing::post};
+use mayfly_orchestrator::backup::{BackupView, inspect::LayersView};
+use serde::{Deserialize, Serialize};
+
+use super::{Api, body::Body, problem::Problem};
+
+/// `POST /v1/backup`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackupBody {
+    /// A new folder.
+    pub into: PathBuf,
+    #[serde(default)]
+    pub with_images: bool,
+}
+
+/// `POST /v1/layers`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LayersBody {
+    /// The folder of a backup.
+    pub against: Option<PathBuf>,
+}
+
+pub(super) fn router(api: Api) -> Router {
+    Router::new()
+        .route("/v1/backup", post(backup))
+        .route("/v1/layers", post(layers))
+        .with_state(api)
+}
+
+async fn backup(
+    State(api): State<Api>,
+    Body(asked): Body<BackupBody>,
+) -> Result<Json<BackupView>, Problem> {
+    let taken = api
+        .commands
+        .backup(&asked.into, asked.with_images, &api.stopping);
+    Ok(Json(taken.await?))
+}
+
+async fn layers(
+    State(api): State<Api>,
+    Body(asked): Body<LayersBody>,
+) -> Result<Json<LayersView>, Problem> {
+    let looked = api.commands.layers(asked.against.as_deref(), &api.stopping);
+    Ok(Json(looked.await?))
+}
