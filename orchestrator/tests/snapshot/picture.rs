@@ -56,6 +56,7 @@ pub(crate) fn take(root: &Path) -> Picture {
 }
 
 /// Without mtimes: a reference tree is written at other moments.
+#[allow(dead_code)]
 pub(crate) fn timeless(picture: &Picture) -> Picture {
     let mut picture = picture.clone();
     picture.values_mut().for_each(|entry| entry.mtime = None);

@@ -21,7 +21,7 @@ use super::{
     links::Links,
     pack::pack,
     squeeze::{Feeder, squeeze},
-    write::Writer,
+    write::{Body, Writer},
 };
 
 /// Where a base's files beside its slots appear in a sandbox.
@@ -387,9 +387,14 @@ fn records_layer<W: Write>(writer: &mut Writer<W>, what: &Export<'_>) -> Result<
     for (tick, path) in what.transcripts {
         let Ok(from) = File::open(path) else { continue };
         let shown = format!("{}{tick}.jsonl", history::TRANSCRIPTS);
-        let length = from.metadata().map(|meta| meta.len());
-        let written = length
-            .and_then(|length| writer.file(shown.as_bytes(), file, &none, (&from, length), None));
+        let written = from.metadata().and_then(|meta| {
+            let body = Body {
+                from: &from,
+                length: meta.len(),
+                pieces: None,
+            };
+            writer.file(shown.as_bytes(), file, &none, &body, None)
+        });
         written.map_err(|error| StoreError::io(path, error))?;
     }
     Ok(())

@@ -57,6 +57,8 @@ pub(super) struct Head<'a> {
     pub(super) target: &'a [u8],
     /// The length of a file that is stored with a map of its data.
     pub(super) sparse: Option<u64>,
+    /// The name in an older layer whose inode this is.
+    pub(super) same: Option<&'a [u8]>,
     pub(super) xattrs: &'a [(Vec<u8>, Vec<u8>)],
 }
 
@@ -110,6 +112,9 @@ fn records(head: &Head<'_>) -> Vec<u8> {
         record(&mut out, b"GNU.sparse.name", head.path);
         record(&mut out, SPARSE_LENGTH, length.to_string().as_bytes());
     }
+    if let Some(same) = head.same {
+        record(&mut out, SAME, same);
+    }
     for (name, value) in head.xattrs {
         // A key ends at its first `=`.
         let key = match name.contains(&b'=') {
@@ -123,6 +128,8 @@ fn records(head: &Head<'_>) -> Vec<u8> {
 
 pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
 pub(super) const XATTR_HEX: &[u8] = b"MAYFLY.xattr.";
+/// A link to an older layer cannot be one in the archive: the engine unpacks each layer alone.
+pub(super) const SAME: &[u8] = b"MAYFLY.link";
 pub(super) const SPARSE_LENGTH: &[u8] = b"GNU.sparse.realsize";
 
 /// `length key=value\n`, where the length counts itself.

@@ -17,7 +17,7 @@ use super::{
     read::{Kind, Reader},
     squeeze,
     unpack::Budget,
-    write::Writer,
+    write::{Body, Writer},
 };
 
 const LAYOUT: &str = "oci-layout";
@@ -93,7 +93,12 @@ impl<'a> Sink<'a> {
                 let name = format!("{BLOBS}/{digest}");
                 let copied = File::open(path).and_then(|file| {
                     let meta = Meta::plain(0o644);
-                    tar.file(name.as_bytes(), meta, &Vec::new(), (&file, size), None)
+                    let body = Body {
+                        from: &file,
+                        length: size,
+                        pieces: None,
+                    };
+                    tar.file(name.as_bytes(), meta, &Vec::new(), &body, None)
                 });
                 copied.and_then(|()| fs::remove_file(path))
             }

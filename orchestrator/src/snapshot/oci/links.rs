@@ -1,5 +1,4 @@
-//! Which name an archive's link goes to: a name of the same inode, in this layer or in an older
-//! one, that every reader still finds when it comes to the link.
+//! Which other name a file has: in this layer, or in an older one and still seen.
 
 use std::collections::HashMap;
 
@@ -10,6 +9,14 @@ use rustix::{
 
 use super::super::{StoreError, attrs, tree::Tree};
 
+/// Another name of an inode.
+pub(super) enum Other {
+    /// Earlier in the same layer.
+    Here(Vec<u8>),
+    /// In an older layer, where the state still shows it.
+    Older(Vec<u8>),
+}
+
 /// The names that inodes had so far, in one slot.
 #[derive(Default)]
 pub(super) struct Links {
@@ -18,14 +25,14 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// The name to link `path` to, if any; remembers `path`. `trees` are the layers so far, oldest
+    /// Another name of `path`, if any; remembers `path`. `trees` are the layers so far, oldest
     /// first, the last one being written.
-    pub(super) fn target(
+    pub(super) fn other(
         &mut self,
         stat: &Stat,
         path: &[u8],
         trees: &[Tree],
-    ) -> Result<Option<Vec<u8>>, StoreError> {
+    ) -> Result<Option<Other>, StoreError> {
         if stat.st_nlink < 2 {
             return Ok(None);
         }
@@ -41,7 +48,10 @@ impl Links {
             let hidden = hidden.collect::<Result<Vec<_>, _>>()?;
             found = (!hidden.contains(&true)).then_some(name);
         }
-        let found = found.map(|(_, path)| path.to_vec());
+        let found = found.map(|(layer, path)| match *layer == own {
+            true => Other::Here(path.to_vec()),
+            false => Other::Older(path.to_vec()),
+        });
         names.push((own, path.into()));
         Ok(found)
     }

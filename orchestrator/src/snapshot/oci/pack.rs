@@ -14,9 +14,9 @@ use super::{
         tree::{self, Entry, Tree, join},
     },
     header::Meta,
-    links::Links,
+    links::{Links, Other},
     names, sparse,
-    write::{Writer, Xattrs},
+    write::{Body, Writer, Xattrs},
 };
 
 /// Writes the topmost of `trees`, which are the slot's layers so far, oldest first. `prefix` is
@@ -145,17 +145,23 @@ impl<W: Write> Packer<'_, W> {
             return self.said(&file, |writer| writer.mark(&shown));
         }
         let meta = meta(&entry.stat);
-        if let Some(target) = self.links.target(&entry.stat, &file, self.trees)? {
-            let target = [self.prefix, b"/", &names::escape_path(&target)].concat();
-            return self.said(&file, |writer| writer.link(&shown, meta, &target));
-        }
+        let whole = |path: &[u8]| [self.prefix, b"/", &names::escape_path(path)].concat();
+        let same = match self.links.other(&entry.stat, &file, self.trees)? {
+            Some(Other::Here(target)) => {
+                let target = whole(&target);
+                return self.said(&file, |writer| writer.link(&shown, meta, &target));
+            }
+            Some(Other::Older(path)) => Some(whole(&path)),
+            None => None,
+        };
+        let same = same.as_deref();
         match attrs::kind(&entry.stat) {
-            FileType::RegularFile => self.add_file(&file, dir, entry, &shown),
+            FileType::RegularFile => self.add_file(&file, dir, entry, &shown, same),
             FileType::Symlink => {
                 let target = readlinkat(dir, &entry.name[..], Vec::new());
                 let target = target.map_err(|error| self.tree.fault(&file, error))?;
                 self.said(&file, |writer| {
-                    writer.symlink(&shown, meta, target.as_bytes())
+                    writer.symlink(&shown, meta, target.as_bytes(), same)
                 })
             }
             // A seal leaves no other kind; a base is cleaned too.
@@ -169,6 +175,7 @@ impl<W: Write> Packer<'_, W> {
         dir: &OwnedFd,
         entry: &Entry,
         shown: &[u8],
+        same: Option<&[u8]>,
     ) -> Result<(), StoreError> {
         let fault = |error| self.tree.fault(path, error);
         let file = File::from(tree::open_regular(dir, &entry.name).map_err(fault)?);
@@ -179,8 +186,13 @@ impl<W: Write> Packer<'_, W> {
             false => sparse::pieces(&file, length).map_err(fault)?,
         };
         let meta = meta(&entry.stat);
+        let body = Body {
+            from: &file,
+            length,
+            pieces: pieces.as_ref(),
+        };
         self.said(path, |writer| {
-            writer.file(shown, meta, &xattrs, (&file, length), pieces.as_ref())
+            writer.file(shown, meta, &xattrs, &body, same)
         })
     }
 

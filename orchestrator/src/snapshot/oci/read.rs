@@ -5,7 +5,7 @@
 use std::io::{self, Read};
 
 use super::{
-    header::{self, BLOCK, Meta, RECORDS_MAX, SPARSE_LENGTH, XATTR, XATTR_HEX, read_time},
+    header::{self, BLOCK, Meta, RECORDS_MAX, SAME, SPARSE_LENGTH, XATTR, XATTR_HEX, read_time},
     sparse::{self, Pieces},
 };
 
@@ -53,6 +53,8 @@ pub(super) struct Entry {
     pub(super) length: u64,
     /// Its data, where it has holes.
     pub(super) pieces: Option<Pieces>,
+    /// The name in an older layer whose inode it was.
+    pub(super) same: Option<Vec<u8>>,
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -72,6 +74,7 @@ struct Records {
     uid: Option<u32>,
     gid: Option<u32>,
     mtime: Option<rustix::fs::Timespec>,
+    same: Option<Vec<u8>>,
     sparse_name: Option<Vec<u8>>,
     sparse_length: Option<u64>,
     sparse_version: (Option<u64>, Option<u64>),
@@ -270,6 +273,7 @@ impl<R: Read> Reader<R> {
             target,
             length,
             pieces,
+            same: records.same,
             xattrs: records.xattrs,
         })
     }
@@ -312,6 +316,7 @@ impl Records {
             b"GNU.sparse.major" => self.sparse_version.0 = Some(decimal(value)?),
             b"GNU.sparse.minor" => self.sparse_version.1 = Some(decimal(value)?),
             b"GNU.sparse.name" => self.sparse_name = Some(value.to_vec()),
+            SAME => self.same = Some(value.to_vec()),
             SPARSE_LENGTH => self.sparse_length = Some(decimal(value)?),
             // A name under which nobody else's reader finds the data.
             _ if key.starts_with(b"GNU.") => return None,

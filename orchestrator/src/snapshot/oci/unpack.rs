@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, OFlags, Stat, ftruncate, openat, statat},
+    fs::{AtFlags, FileType, OFlags, Stat, ftruncate, openat, readlinkat, statat},
     io::Errno,
 };
 
@@ -21,7 +21,7 @@ use super::{
         ops,
         place::{Placer, Source},
         stack::Stack,
-        tree::{Tree, join},
+        tree::{Tree, join, open_regular},
     },
     OciError,
     header::Meta,
@@ -250,10 +250,13 @@ impl Unpacker<'_, '_> {
         dir: &OwnedFd,
         name: &[u8],
     ) -> Result<(), OciError> {
-        let out = &self.targets[slot].out;
         if self.folders[slot].is_empty() {
             return Err(OciError::entry(&entry.path, "comes before its folder"));
         }
+        if self.add_same(reader, &entry, slot, parent, dir, name)? {
+            return Ok(());
+        }
+        let out = &self.targets[slot].out;
         match entry.kind {
             Kind::Folder => {
                 made(ops::make_dir(dir, name, 0o700), out, &entry.path)?;
@@ -348,7 +351,7 @@ impl Unpacker<'_, '_> {
         Ok(())
     }
 
-    /// One more name of what this layer, or one before it, shows under the target's.
+    /// One more name of what this layer has as the target.
     fn add_link(
         &mut self,
         entry: &Entry,
@@ -359,33 +362,111 @@ impl Unpacker<'_, '_> {
     ) -> Result<(), OciError> {
         let bad = |reason| OciError::entry(&entry.path, reason);
         let target = &self.targets[slot];
-        let rest = entry.target.strip_prefix(&target.prefix[..]);
-        let rest = rest.and_then(|rest| rest.strip_prefix(b"/"));
-        let wrong = || bad("is a link out of its slot");
-        let rest = rest.ok_or_else(wrong)?;
-        if rest.split(|byte| *byte == b'/').any(not_a_name) {
-            return Err(wrong());
-        }
-        let to = place(rest).ok_or_else(wrong)?;
-        let Meaning::Plain(to_name) = to.meaning else {
-            return Err(wrong());
-        };
-        let Some((from, stat)) = find(target, &to.parent, to_name)? else {
+        let (to_parent, to_name) =
+            inside(target, &entry.target).ok_or_else(|| bad("is a link out of its slot"))?;
+        let Some((from, stat)) = here(target, &to_parent, to_name)? else {
             return Err(bad("is a link to what is not there"));
         };
         if !attrs::is_regular(&stat) && attrs::kind(&stat) != FileType::Symlink {
             return Err(bad("is a link to what is no file"));
         }
-        if statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-            return Err(bad("is there twice"));
+        self.place(
+            &entry.path,
+            (&from, to_name, &stat),
+            slot,
+            parent,
+            (dir, name),
+        )
+    }
+
+    /// Whether the entry became one more name of the same file in an older layer.
+    fn add_same<R: Read>(
+        &mut self,
+        reader: &mut Reader<R>,
+        entry: &Entry,
+        slot: usize,
+        parent: &[u8],
+        dir: &OwnedFd,
+        name: &[u8],
+    ) -> Result<bool, OciError> {
+        let target = &self.targets[slot];
+        let same = entry.same.as_ref().and_then(|same| inside(target, same));
+        let Some((to_parent, to_name)) = same else {
+            return Ok(false);
+        };
+        let Some((from, stat)) = older(target, &to_parent, to_name)? else {
+            return Ok(false);
+        };
+        let fault = |error| OciError::from(target.out.fault(&to_parent, error));
+        let equal = match entry.kind {
+            Kind::Symlink if attrs::kind(&stat) == FileType::Symlink => {
+                let to = readlinkat(&from, to_name, Vec::new()).map_err(fault)?;
+                to.as_bytes() == entry.target
+            }
+            Kind::File if attrs::is_regular(&stat) && stat.st_size as u64 == entry.length => {
+                let file = File::from(open_regular(&from, to_name).map_err(fault)?);
+                if !self.equal(reader, entry, &file)? {
+                    let reason = "is another file than the one it says it is";
+                    return Err(OciError::entry(&entry.path, reason));
+                }
+                true
+            }
+            _ => false,
+        };
+        if equal {
+            self.place(
+                &entry.path,
+                (&from, to_name, &stat),
+                slot,
+                parent,
+                (dir, name),
+            )?;
+        }
+        Ok(equal)
+    }
+
+    /// Reads the entry's data and compares it; holes are not looked at.
+    fn equal<R: Read>(
+        &mut self,
+        reader: &mut Reader<R>,
+        entry: &Entry,
+        file: &File,
+    ) -> Result<bool, OciError> {
+        let whole = vec![(0, entry.length)];
+        let mut have = vec![0; READ];
+        for (at, len) in entry.pieces.as_ref().unwrap_or(&whole) {
+            let (mut at, mut left) = (*at, *len);
+            while left > 0 {
+                let want = READ.min(usize::try_from(left).unwrap_or(READ));
+                let read = reader.read(&mut self.buffer[..want]);
+                let len = read.map_err(OciError::Tar)?;
+                let same = file.read_exact_at(&mut have[..len], at).is_ok();
+                if len == 0 || !same || have[..len] != self.buffer[..len] {
+                    return Ok(false);
+                }
+                (at, left) = (at + len as u64, left - len as u64);
+            }
+        }
+        Ok(true)
+    }
+
+    fn place(
+        &mut self,
+        path: &[u8],
+        (from, from_name, stat): (&OwnedFd, &[u8], &Stat),
+        slot: usize,
+        parent: &[u8],
+        to: (&OwnedFd, &[u8]),
+    ) -> Result<(), OciError> {
+        if statat(to.0, to.1, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Err(OciError::entry(path, "is there twice"));
         }
         let source = Source {
-            dir: &from,
-            name: to_name,
-            stat: &stat,
+            dir: from,
+            name: from_name,
+            stat,
         };
-        self.placers[slot].place_as(&source, (dir, name), parent)?;
-        Ok(())
+        Ok(self.placers[slot].place_as(&source, to, parent)?)
     }
 
     /// Folders get their attributes last, children before parents.
@@ -403,19 +484,36 @@ impl Unpacker<'_, '_> {
     }
 }
 
-/// What the state shows as `name` in the folder `parent`: from this layer, else from those below.
-fn find(target: &Target, parent: &[u8], name: &[u8]) -> Result<Option<(OwnedFd, Stat)>, OciError> {
-    let fault = |error| OciError::from(target.out.fault(parent, error));
-    match target.out.dir(parent) {
-        Ok(dir) => match statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => return Ok(Some((dir, stat))),
-            Err(Errno::NOENT) => {}
-            Err(error) => return Err(fault(error)),
-        },
-        Err(Errno::NOENT) => {}
-        Err(Errno::NOTDIR | Errno::LOOP) => return Ok(None),
-        Err(error) => return Err(fault(error)),
+/// A whole path of the archive as folder and name within a slot.
+fn inside<'p>(target: &Target, path: &'p [u8]) -> Option<(Vec<u8>, &'p [u8])> {
+    let rest = path.strip_prefix(&target.prefix[..])?.strip_prefix(b"/")?;
+    if rest.split(|byte| *byte == b'/').any(not_a_name) {
+        return None;
     }
+    let place = place(rest)?;
+    match place.meaning {
+        Meaning::Plain(name) => Some((place.parent, name)),
+        _ => None,
+    }
+}
+
+/// What this layer has as `name` in the folder `parent`.
+fn here(target: &Target, parent: &[u8], name: &[u8]) -> Result<Option<(OwnedFd, Stat)>, OciError> {
+    let fault = |error| OciError::from(target.out.fault(parent, error));
+    let dir = match target.out.dir(parent) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        Err(error) => return Err(fault(error)),
+    };
+    match statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some((dir, stat))),
+        Err(Errno::NOENT | Errno::NAMETOOLONG) => Ok(None),
+        Err(error) => Err(fault(error)),
+    }
+}
+
+/// What the layers below show there.
+fn older(target: &Target, parent: &[u8], name: &[u8]) -> Result<Option<(OwnedFd, Stat)>, OciError> {
     let Some(below) = &target.below else {
         return Ok(None);
     };

@@ -17,6 +17,14 @@ const READ: usize = 256 << 10;
 /// A user's extended attributes, by name.
 pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// A file's content.
+pub(super) struct Body<'a> {
+    pub(super) from: &'a File,
+    pub(super) length: u64,
+    /// Only these are stored.
+    pub(super) pieces: Option<&'a Pieces>,
+}
+
 pub(super) struct Writer<W> {
     out: W,
     buffer: Vec<u8>,
@@ -36,12 +44,23 @@ impl<W: Write> Writer<W> {
         self.head(&Head { xattrs, ..head })
     }
 
-    pub(super) fn symlink(&mut self, path: &[u8], meta: Meta, target: &[u8]) -> io::Result<()> {
+    /// `same` is the name in an older layer whose inode this is.
+    pub(super) fn symlink(
+        &mut self,
+        path: &[u8],
+        meta: Meta,
+        target: &[u8],
+        same: Option<&[u8]>,
+    ) -> io::Result<()> {
         let head = head(path, Flag::Symlink, meta);
-        self.head(&Head { target, ..head })
+        self.head(&Head {
+            target,
+            same,
+            ..head
+        })
     }
 
-    /// One more name of what an entry before, or an older layer, has as `target`.
+    /// One more name of what an entry before has as `target`.
     pub(super) fn link(&mut self, path: &[u8], meta: Meta, target: &[u8]) -> io::Result<()> {
         let head = head(path, Flag::Link, meta);
         self.head(&Head { target, ..head })
@@ -61,24 +80,27 @@ impl<W: Write> Writer<W> {
         self.pad(stored)
     }
 
-    /// A file of `length` bytes from disk; with `pieces` only these are stored.
+    /// A file from disk; `same` is the name in an older layer whose inode it is.
     pub(super) fn file(
         &mut self,
         path: &[u8],
         meta: Meta,
         xattrs: &Xattrs,
-        (from, length): (&File, u64),
-        pieces: Option<&Pieces>,
+        body: &Body<'_>,
+        same: Option<&[u8]>,
     ) -> io::Result<()> {
-        let head = head(path, Flag::File, meta);
-        let Some(pieces) = pieces else {
-            let stored = length;
+        let length = body.length;
+        let head = Head {
+            xattrs,
+            same,
+            ..head(path, Flag::File, meta)
+        };
+        let Some(pieces) = body.pieces else {
             self.head(&Head {
-                xattrs,
-                stored,
+                stored: length,
                 ..head
             })?;
-            self.copy(from, 0, length)?;
+            self.copy(body.from, 0, length)?;
             return self.pad(length);
         };
         let map = sparse::encode(pieces, length);
@@ -86,14 +108,13 @@ impl<W: Write> Writer<W> {
         let stored = map.len() as u64 + data;
         let sparse = Some(length);
         self.head(&Head {
-            xattrs,
             stored,
             sparse,
             ..head
         })?;
         self.out.write_all(&map)?;
         for (at, len) in pieces {
-            self.copy(from, *at, *len)?;
+            self.copy(body.from, *at, *len)?;
         }
         self.pad(data)
     }
@@ -138,6 +159,7 @@ fn head(path: &[u8], flag: Flag, meta: Meta) -> Head<'_> {
         stored: 0,
         target: b"",
         sparse: None,
+        same: None,
         xattrs: &[],
     }
 }
