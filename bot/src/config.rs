@@ -12,6 +12,7 @@ use std::{fmt, path::PathBuf};
 
 use mayfly_orchestrator::{
     agent::profile::Profiles,
+    retention::Retention,
     worker::{WorkerConfig, host_disk::DiskConfig},
 };
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,7 @@ pub struct Config {
     pub http: HttpSection,
     pub worker: WorkerConfig,
     pub disk: DiskConfig,
+    pub retention: Retention,
     pub docker: DockerSection,
     pub log: LogSection,
     pub profiles: Profiles,
@@ -40,6 +42,7 @@ impl Default for Config {
             http: HttpSection::default(),
             worker: WorkerConfig::default(),
             disk: DiskConfig::default(),
+            retention: Retention::default(),
             docker: DockerSection::default(),
             log: LogSection::default(),
             profiles: Profiles::default(),
@@ -48,14 +51,16 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The profiles, with the engine's configured runtime where a profile names none.
-    pub fn profiles_with_runtime(&self) -> Profiles {
+    /// The profiles, with what holds for all of them where a profile does not say it: the engine's
+    /// runtime, and retention.
+    pub fn whole_profiles(&self) -> Profiles {
         let mut profiles = self.profiles.clone();
         for profile in profiles.0.values_mut() {
             profile.runtime = profile
                 .runtime
                 .take()
                 .or_else(|| self.docker.runtime.clone());
+            profile.retention = profile.retention.over(self.retention).into();
         }
         profiles
     }

@@ -88,7 +88,7 @@ pub async fn start(
         data_dir: path,
         worker: config.worker,
         disk: config.disk,
-        profiles: config.profiles_with_runtime(),
+        profiles: config.whole_profiles(),
         backend,
         init,
         lease,

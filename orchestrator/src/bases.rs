@@ -63,7 +63,10 @@ impl Bases {
             return Ok(base);
         }
         let _making = self.making.read().await;
-        let id = BaseId::new();
+        let id = match self.db.gone_base_of_image(&image.id).await? {
+            Some(id) => id,
+            None => BaseId::new(),
+        };
         let slots = Slot::defaults();
         let into = self.store.begin_base(&id)?;
         faults::point("base.begun");

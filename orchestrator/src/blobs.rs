@@ -2,9 +2,12 @@
 
 use std::{fs::File, io::Read as _, path::Path, sync::Arc};
 
+use futures_util::StreamExt as _;
 use mayfly_domain::BlobHash;
 use object_store::{ObjectStore, ObjectStoreExt as _, local::LocalFileSystem, path::Path as Key};
 use sha2::{Digest as _, Sha256};
+
+use crate::clock::unix_ms;
 
 /// Why a blob could not be stored or read.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +48,8 @@ impl Blobs {
         let hash = hash(&bytes);
         let key = key(&hash);
         match self.store.head(&key).await {
-            Ok(found) if found.size == bytes.len() as u64 => {}
+            // An old one is written anew: one that no delivery names yet is removed by its age.
+            Ok(found) if found.size == bytes.len() as u64 && is_new(&found) => {}
             _ => {
                 self.store.put(&key, bytes.into()).await?;
             }
@@ -57,6 +61,35 @@ impl Blobs {
     pub async fn get(&self, hash: &BlobHash) -> Result<Vec<u8>, BlobError> {
         Ok(self.store.get(&key(hash)).await?.bytes().await?.to_vec())
     }
+
+    /// Blobs written before this time (unix ms), with their sizes.
+    pub async fn older_than(&self, before: i64) -> Result<Vec<(BlobHash, u64)>, BlobError> {
+        let mut listed = self.store.list(None);
+        let mut found = Vec::new();
+        while let Some(meta) = listed.next().await {
+            let meta = meta?;
+            let hash = meta.location.filename().and_then(|name| name.parse().ok());
+            if let Some(hash) = hash
+                && meta.last_modified.timestamp_millis() < before
+            {
+                found.push((hash, meta.size));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Legal when no delivery names it and it is old; repeatable.
+    pub async fn remove(&self, hash: &BlobHash) -> Result<(), BlobError> {
+        match self.store.delete(&key(hash)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Far from the age at which an unnamed blob is removed.
+fn is_new(found: &object_store::ObjectMeta) -> bool {
+    unix_ms() - found.last_modified.timestamp_millis() < 10 * 60 * 1000
 }
 
 fn read_capped(file: &mut File, cap: u64) -> std::io::Result<Vec<u8>> {

@@ -6,10 +6,12 @@
 
 pub mod agents;
 pub mod deliveries;
+pub mod history;
 pub mod images;
 pub mod installation;
 pub mod messages;
 pub mod pins;
+pub mod retention;
 pub mod snapshots;
 pub mod ticks;
 

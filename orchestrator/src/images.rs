@@ -188,6 +188,14 @@ impl Images {
         Ok(())
     }
 
+    /// How many archives no living agent needs; a removal takes them.
+    pub async fn unneeded(&self) -> Result<u64, ImagesError> {
+        let in_use = self.db.images_in_use().await?;
+        let wanted: Vec<PathBuf> = in_use.iter().map(|i| self.archive_of(&i.id)).collect();
+        let files = self.files()?;
+        Ok(files.iter().filter(|path| !wanted.contains(path)).count() as u64)
+    }
+
     async fn write(&self, image: &str) -> Result<(), ImagesError> {
         let (path, begun) = (self.archive_of(image), clock::boot_time());
         let aside = path.with_extension("part");

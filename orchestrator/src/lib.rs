@@ -9,6 +9,7 @@ pub mod inbox;
 pub mod outbox;
 pub mod queue;
 pub mod reconcile;
+pub mod retention;
 pub mod sandbox;
 pub mod service;
 pub mod snapshot;

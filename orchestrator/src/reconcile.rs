@@ -10,7 +10,7 @@
 //! | no lane with work that the queue does not know | [`lanes`] offers it |
 //! | no chain near the mount limit | [`chains`] merges it |
 //! | no image in use that a prune loses | [`keep_images`] marks it, archives it, forgets it |
-//! | no layer that nothing needs | [`garbage`] removes it |
+//! | no state beyond its profile's retention, no layer, base or blob that nothing needs | [`garbage`] removes it |
 
 use std::{sync::Arc, time::Duration};
 
@@ -147,6 +147,7 @@ async fn leftover(tools: &Tools, tick: &Tick) -> Result<(), TickError> {
     }
     faults::point("reconcile.removed");
     tools.db.mark_removed(tick.id).await?;
+    tools.keeper.touch(tick.agent);
     Ok(())
 }
 
@@ -229,7 +230,8 @@ pub async fn lanes(tools: &Tools, queue: &Arc<dyn Queue>) -> Result<(), TickErro
     Ok(())
 }
 
-/// Merges chains that come near the mount limit.
+/// Merges chains that come near the mount limit, and those that hold much for states that have
+/// expired.
 pub async fn chains(tools: &Tools) -> Result<(), TickError> {
     for agent in tools
         .db
@@ -238,16 +240,15 @@ pub async fn chains(tools: &Tools) -> Result<(), TickError> {
     {
         merging::merge(tools, agent).await?;
     }
+    for (agent, state) in tools.keeper.worth_merging() {
+        merging::merge_state(tools, agent, state).await?;
+    }
     Ok(())
 }
 
-/// Removes layers that no living agent's history, open tick or pin needs: forgotten first, moved
-/// to the trash second.
+/// Lets states expire and removes what no kept state, open tick or pin needs; see [`retention`].
+///
+/// [`retention`]: crate::retention
 pub async fn garbage(tools: &Tools) -> Result<(), TickError> {
-    for layer in tools.db.forget_unneeded_layers().await? {
-        faults::point("garbage.forgotten");
-        let store = tools.store.clone();
-        blocking(move || store.remove_layer(&layer)).await??;
-    }
-    Ok(())
+    tools.keeper.round().await
 }

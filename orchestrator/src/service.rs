@@ -26,6 +26,7 @@ use crate::{
     images::Images,
     outbox::{self, Platforms},
     queue, reconcile,
+    retention::Keeper,
     sandbox::{Backend, BackendError, Engine, fake::SIMULATED},
     snapshot::{Store, StoreError},
     supervise::Supervisor,
@@ -150,6 +151,15 @@ impl Service {
             &parts.data_dir,
             host_disk.clone(),
         );
+        let making = Arc::default();
+        let keeper = Keeper::new(
+            db.clone(),
+            store.clone(),
+            blobs.clone(),
+            images.clone(),
+            Arc::clone(&making),
+            &parts.profiles,
+        );
         let tools = Tools {
             images,
             db: db.clone(),
@@ -163,7 +173,8 @@ impl Service {
             init: parts.init,
             host_disk,
             attempts: parts.worker.attempts,
-            making: Arc::default(),
+            making,
+            keeper,
         };
         let worker = Worker {
             tools,

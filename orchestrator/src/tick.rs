@@ -28,6 +28,7 @@ use crate::{
     blobs::Blobs,
     db::{Db, agents::Base, ticks::Claim},
     images::Images,
+    retention::Keeper,
     sandbox::{Backend, BackendError, Image},
     snapshot::Store,
     supervise::Supervisor,
@@ -63,6 +64,8 @@ pub struct Tools {
     pub host_disk: HostDisk,
     /// Interrupted ticks per message before it is parked.
     pub attempts: u32,
+    /// What stays and what goes.
+    pub keeper: Keeper,
     /// Shared while something is made that no row names yet (a merged layer, a base); held alone
     /// while what no row names is removed.
     pub making: Arc<RwLock<()>>,

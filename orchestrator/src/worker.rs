@@ -319,6 +319,7 @@ impl Worker {
             let error = tick::TickError::Panic(panic.to_string());
             tick::destroy::fail(&self.tools, &job, error).await;
         }
+        self.tools.keeper.touch(lane);
         self.bell.ring();
         Ok(Some(Duration::ZERO))
     }

@@ -1,6 +1,6 @@
 //! What a value must be beyond its type.
 
-use mayfly_orchestrator::agent::profile::Profile;
+use mayfly_orchestrator::{agent::profile::Profile, snapshot::exclude::Excludes};
 
 use super::{Config, layers::Origins, show::is_secret};
 use crate::data_dir;
@@ -108,6 +108,11 @@ impl Rules<'_> {
             self.hold(&key(&format!("env.{variable}")), good, || {
                 "a name without = and NUL and a value without NUL are wanted".to_owned()
             });
+        }
+        for pattern in &profile.exclude {
+            let fault = Excludes::new(std::slice::from_ref(pattern)).err();
+            let told = fault.as_ref().map(ToString::to_string).unwrap_or_default();
+            self.hold(&key("exclude"), fault.is_none(), || told);
         }
         let limits = &profile.limits;
         self.at_least(&key("limits.wall_clock_s"), limits.wall_clock_s, 1);

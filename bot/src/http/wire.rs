@@ -43,6 +43,14 @@ pub struct StopBody {
     pub all: bool,
 }
 
+/// `POST /v1/gc`.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GcBody {
+    pub dry_run: bool,
+    pub trust_clock: bool,
+}
+
 /// For writes that say nothing more.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use mayfly_domain::{Limits, SandboxRef};
 use serde::{Deserialize, Serialize};
 
+use crate::retention::RetentionOverride;
+
 /// How the worker speaks with an agent program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -30,6 +32,11 @@ pub struct Profile {
     pub limits: Limits,
     /// Runtime of the engine; its default if none.
     pub runtime: Option<String>,
+    /// Paths whose changes are not kept: globs from `/` or, for the home folder, from `~/`.
+    pub exclude: Vec<String>,
+    /// How far back its agents' states can be gone back to, where it differs from the
+    /// installation's rule.
+    pub retention: RetentionOverride,
 }
 
 impl Default for Profile {
@@ -44,6 +51,8 @@ impl Default for Profile {
             env: BTreeMap::new(),
             limits: Limits::default(),
             runtime: None,
+            exclude: Vec::new(),
+            retention: RetentionOverride::default(),
         }
     }
 }

@@ -66,8 +66,8 @@ impl Db {
             .collect()
     }
 
-    /// Adds a merged layer as another representation of a snapshot. False if one exists already;
-    /// the caller then removes its own.
+    /// Adds a merged layer as another representation of a snapshot. False if one exists already or
+    /// the state has expired meanwhile; the caller then removes its own.
     pub async fn insert_merge(
         &self,
         snapshot: SnapshotId,
@@ -77,7 +77,8 @@ impl Db {
         let now = clock::unix_ms();
         let mut tx = self.begin().await?;
         let inserted = sqlx::query(
-            "INSERT INTO merges (snapshot, layer, created_at) VALUES ($1, $2, $3)
+            "INSERT INTO merges (snapshot, layer, created_at)
+             SELECT id, $2, $3 FROM snapshots WHERE id = $1 AND expired_at IS NULL
              ON CONFLICT (snapshot) DO NOTHING",
         )
         .bind(snapshot.to_string())
@@ -138,45 +139,6 @@ impl Db {
         .fetch_one(self.reader())
         .await?;
         Ok(row.try_get::<i64, _>(0)? > 0)
-    }
-
-    /// Forgets layers that no living agent's history needs and nothing pins, and returns them;
-    /// their folders are removed after this is durable.
-    pub async fn forget_unneeded_layers(&self) -> Result<Vec<LayerId>, DbError> {
-        self.release_pins().await?;
-        let mut tx = self.begin().await?;
-        let rows = sqlx::query(
-            "WITH RECURSIVE needed (id, parent) AS (
-               SELECT s.id, s.parent FROM snapshots s
-                 WHERE s.agent IN (SELECT id FROM agents WHERE removed_at IS NULL)
-                    OR s.id IN (SELECT head FROM agents WHERE removed_at IS NULL)
-                    OR s.id IN (SELECT h.from_snapshot FROM head_moves h JOIN agents a
-                                  ON a.id = h.agent WHERE a.removed_at IS NULL)
-                    OR s.id IN (SELECT h.to_snapshot FROM head_moves h JOIN agents a
-                                  ON a.id = h.agent WHERE a.removed_at IS NULL)
-                    OR s.id IN (SELECT before FROM ticks WHERE outcome IS NULL OR removed_at IS NULL)
-               UNION
-               SELECT s.id, s.parent FROM needed n JOIN snapshots s ON s.id = n.parent
-             )
-             DELETE FROM layers WHERE id NOT IN (
-               SELECT s.layer FROM snapshots s JOIN needed n ON n.id = s.id WHERE s.layer IS NOT NULL
-               UNION SELECT m.layer FROM merges m JOIN needed n ON n.id = m.snapshot
-               UNION SELECT layer FROM pins
-             ) RETURNING id",
-        )
-        .fetch_all(&mut *tx)
-        .await?;
-        let mut forgotten = Vec::new();
-        for row in &rows {
-            let id: String = row.try_get(0)?;
-            sqlx::query("DELETE FROM merges WHERE layer = $1")
-                .bind(&id)
-                .execute(&mut *tx)
-                .await?;
-            forgotten.push(parse("layers", &id, "id", &id)?);
-        }
-        tx.commit().await?;
-        Ok(forgotten)
     }
 }
 

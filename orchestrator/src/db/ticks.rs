@@ -9,6 +9,7 @@ use super::{
     deliveries::{NewDelivery, owe},
     messages::{self, Message, message},
     parse, parse_opt,
+    snapshots::layers_on,
 };
 use crate::{
     clock,
@@ -35,6 +36,8 @@ pub struct Claim {
     pub layer: LayerId,
     /// Everything it may create on the engine.
     pub names: Names,
+    /// The layers of the head, kept as long as the sandbox may have them mounted.
+    pub lowers: Vec<LayerId>,
     /// Unix ms.
     pub started_at: i64,
 }
@@ -311,20 +314,22 @@ impl Db {
         .await?;
         let Some(row) = row else { return Ok(None) };
         let layer = LayerId::new();
+        let lowers = layers_on(&mut tx, agent.head).await?;
         let claim = Claim {
             tick: TickId::new(),
             generation: row.try_get(0)?,
             names: names(&layer),
             layer,
+            lowers,
             agent,
             message,
             started_at: now,
         };
         sqlx::query(
             "INSERT INTO ticks (id, agent, message, retry_of, worker, epoch, generation, phase,
-             progress, before, layer, names, started_at)
+             progress, before, layer, names, started_at, lowers)
              VALUES ($1, $2, $3, (SELECT max(id) FROM ticks WHERE message = $3), $4, $5, $6, $7,
-             $7, $8, $9, $10, $11)",
+             $7, $8, $9, $10, $11, $12)",
         )
         .bind(claim.tick.to_string())
         .bind(id.to_string())
@@ -337,6 +342,7 @@ impl Db {
         .bind(claim.layer.as_str())
         .bind(serde_json::to_string(&claim.names).expect("names are plain"))
         .bind(now)
+        .bind(serde_json::json!(claim.lowers).to_string())
         .execute(&mut *tx)
         .await?;
         crate::faults::point("claim.inside");
@@ -344,6 +350,22 @@ impl Db {
         crate::faults::lose_answer("claim.answer")
             .map_err(|error| DbError::Sql(sqlx::Error::Io(error)))?;
         Ok(Some(claim))
+    }
+
+    /// Looks up the layers of the claim's head again, after a merge, and keeps them.
+    pub async fn find_lowers(&self, claim: &Claim) -> Result<Vec<LayerId>, DbError> {
+        let mut tx = self.begin().await?;
+        let lowers = layers_on(&mut tx, claim.agent.head).await?;
+        sqlx::query(
+            "UPDATE ticks SET lowers = $3 WHERE id = $1 AND generation = $2 AND outcome IS NULL",
+        )
+        .bind(claim.tick.to_string())
+        .bind(claim.generation)
+        .bind(serde_json::json!(lowers).to_string())
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(lowers)
     }
 
     /// The tick is in this phase, in this image.

@@ -14,7 +14,7 @@ use rustix::fs::{FileType, Stat, Timespec, fstat};
 
 use super::{
     SealError, StoreError, attrs,
-    notes::Notes,
+    notes::{self, Notes},
     ops,
     place::{Placer, Source},
     stack::Stack,
@@ -281,7 +281,7 @@ impl Fixer<'_> {
         let file = join(path, name);
         dropped.map_err(|error| self.upper.fault(&file, error))?;
         let what = match attrs::kind(&entry.stat) {
-            FileType::Socket => "dropped socket",
+            FileType::Socket => notes::SOCKET,
             FileType::Fifo => "dropped fifo",
             _ => "dropped device",
         };

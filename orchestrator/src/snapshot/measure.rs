@@ -2,14 +2,45 @@
 
 use std::collections::HashMap;
 
+use mayfly_domain::{BaseId, LayerId};
+
 use super::{
-    Caps, LayerSize, SealError, attrs,
+    Caps, LayerSize, SealError, Slot, Store, StoreError, attrs,
     tree::{self, Tree},
     walk::{Kids, Visitor, depth_first},
 };
 
 /// Deeper folders than this are refused: work per folder grows with depth.
 const DEPTH_MAX: u32 = 32_768;
+
+impl Store {
+    /// Bytes that a removal of these layers frees: files that other layers link too are not counted.
+    pub fn bytes_freed(&self, layers: &[LayerId]) -> Result<u64, StoreError> {
+        let mut measure = Measure::new(None);
+        for layer in layers.iter().filter(|layer| self.present(layer)) {
+            // A layer's folder holds its slots and nothing else.
+            measure.add_plain(&Tree::open(&self.layer_dir(layer))?)?;
+        }
+        measure.own().map(|size| size.bytes).map_err(plain)
+    }
+
+    /// Bytes of a base's slots.
+    pub fn base_bytes(&self, base: &BaseId, slots: &[Slot]) -> Result<u64, StoreError> {
+        let mut measure = Measure::new(None);
+        for slot in slots {
+            measure.add_plain(&Tree::open(&self.base_dir(base).join(&slot.name))?)?;
+        }
+        Ok(measure.whole().bytes)
+    }
+}
+
+/// Without caps only the store itself can fail.
+fn plain(error: SealError) -> StoreError {
+    match error {
+        SealError::Store(error) => error,
+        other => StoreError::io("l", std::io::Error::other(other)),
+    }
+}
 
 /// Adds up one or more trees.
 pub(super) struct Measure<'a> {
@@ -38,6 +69,10 @@ impl<'a> Measure<'a> {
     pub(super) fn add(&mut self, tree: &Tree) -> Result<(), SealError> {
         let measure = self;
         depth_first(&mut OneTree { tree, measure }, 0)
+    }
+
+    fn add_plain(&mut self, tree: &Tree) -> Result<(), StoreError> {
+        self.add(tree).map_err(plain)
     }
 
     /// Only what has all its names in the trees: the rest lies in older layers.

@@ -1,11 +1,15 @@
 //! Chains are merged by hard links after the reply, so that no mount grows past its limit. A
 //! merge adds a representation of a snapshot; it never moves a head.
+//!
+//! The chain is pinned in the transaction that finds it, so neither a rollback nor garbage
+//! collection takes a layer away while it is read. A state that expires meanwhile gets no merged
+//! layer: the row is refused and what was built goes.
 
-use mayfly_domain::{AgentId, LayerId};
+use mayfly_domain::{AgentId, LayerId, SnapshotId};
 
 use super::Slot;
 use crate::{
-    db::agents::Agent,
+    db::ticks::Claim,
     faults,
     tick::{TickError, Tools, blocking},
 };
@@ -15,31 +19,43 @@ pub const MERGE_FROM: usize = 12;
 /// More layers are never mounted; a tick waits for the merge instead.
 pub const MOUNT_LIMIT: usize = 16;
 
-/// The layers of an agent's head, few enough to mount.
-pub async fn mountable_layers(tools: &Tools, agent: &Agent) -> Result<Vec<LayerId>, TickError> {
-    let layers = tools.db.layers_of(agent.head).await?;
-    if layers.len() <= MOUNT_LIMIT {
-        return Ok(layers);
+/// The layers of a claim's head, few enough to mount. They are kept by the tick's row.
+pub async fn mountable_layers(tools: &Tools, claim: &Claim) -> Result<Vec<LayerId>, TickError> {
+    if claim.lowers.len() <= MOUNT_LIMIT {
+        return Ok(claim.lowers.clone());
     }
-    merge(tools, agent.id).await?;
-    Ok(tools.db.layers_of(agent.head).await?)
+    merge(tools, claim.agent.id).await?;
+    Ok(tools.db.find_lowers(claim).await?)
 }
 
 /// Merges the chain of an agent's head into one layer.
 pub async fn merge(tools: &Tools, agent: AgentId) -> Result<(), TickError> {
-    let Some(agent) = tools.db.agent(agent).await? else {
+    let agent = tools.db.agent(agent).await?;
+    match agent.and_then(|agent| Some((agent.id, agent.head?))) {
+        Some((agent, head)) => merge_state(tools, agent, head).await,
+        None => Ok(()),
+    }
+}
+
+/// Merges the chain of one state into one layer.
+pub async fn merge_state(
+    tools: &Tools,
+    agent: AgentId,
+    state: SnapshotId,
+) -> Result<(), TickError> {
+    let Some(pinned) = tools.db.pin(agent, &[Some(state)], "merge").await? else {
         return Ok(());
     };
-    let Some(head) = agent.head else {
-        return Ok(());
-    };
-    let layers = tools.db.layers_of(Some(head)).await?;
+    let (base, layers) = (
+        pinned.states[0].base.clone(),
+        pinned.states[0].layers.clone(),
+    );
     if layers.len() < 2 {
         return Ok(());
     }
     let _making = tools.making.read().await;
     let into = LayerId::new();
-    let (store, base, target) = (tools.store.clone(), agent.base.clone(), into.clone());
+    let (store, target) = (tools.store.clone(), into.clone());
     faults::point("merge.before");
     let size = blocking(move || {
         let merged = store.merge(&base, &layers, &target, &Slot::defaults());
@@ -51,10 +67,12 @@ pub async fn merge(tools: &Tools, agent: AgentId) -> Result<(), TickError> {
     })
     .await??;
     faults::point("merge.built");
-    if !tools.db.insert_merge(head, &into, size).await? {
+    if !tools.db.insert_merge(state, &into, size).await? {
         let (store, extra) = (tools.store.clone(), into);
         blocking(move || store.remove_layer(&extra)).await??;
     }
     faults::point("merge.after");
+    drop(pinned);
+    tools.keeper.touch(agent);
     Ok(())
 }

@@ -23,8 +23,10 @@ const READY: &str = ".ready";
 pub struct Sealed {
     /// None: nothing had changed, so there is no layer.
     pub layer: Option<LayerSize>,
-    /// What was left out or changed, for the thread.
+    /// What was left out or changed, for the tick's row.
     pub notes: Vec<String>,
+    /// What of that a person would miss, in one line for the thread.
+    pub told: Option<String>,
 }
 
 /// Why there is no layer. The folder is still there; [`Store::discard`] removes it.
@@ -110,6 +112,7 @@ impl Store {
         }
         Ok(Sealed {
             layer: gathered.then_some(size),
+            told: notes.told(),
             notes: notes.finish(),
         })
     }
@@ -126,6 +129,7 @@ impl Store {
         Ok(Sealed {
             layer: Some(measure.own()?),
             notes: Vec::new(),
+            told: None,
         })
     }
 

@@ -15,6 +15,8 @@ use crate::{
 
 /// Between two readings of a row whose commit's answer was lost.
 const REREAD: Duration = Duration::from_millis(500);
+/// Lines about the state under one reply.
+const NOTES: usize = 3;
 
 /// See the module.
 pub async fn commit(tools: &Tools, job: &Job, reported: Reported) -> Result<(), TickError> {
@@ -42,7 +44,10 @@ pub async fn commit(tools: &Tools, job: &Job, reported: Reported) -> Result<(), 
             Kind::Notice
         },
         reply: Reply {
-            text: with_notice(&reported.reply.text, notice.as_deref()),
+            text: with_notes(
+                with_notice(&reported.reply.text, notice.as_deref()),
+                &reported.told,
+            ),
             ..reported.reply
         },
     };
@@ -111,6 +116,22 @@ pub(super) fn notice(apology: &Apology, changes: Changes) -> String {
         "" => sentence,
         detail => format!("{sentence}\n```\n{detail}\n```"),
     }
+}
+
+/// The reply, then what a person would miss in the state it left.
+fn with_notes(text: String, told: &[String]) -> String {
+    if told.is_empty() {
+        return text;
+    }
+    let mut lines: Vec<String> = told
+        .iter()
+        .take(NOTES)
+        .map(|n| format!("note: {n}"))
+        .collect();
+    if told.len() > NOTES {
+        lines.push(format!("note: and {} more", told.len() - NOTES));
+    }
+    format!("{text}\n\n{}", lines.join("\n"))
 }
 
 /// What the program said, then the notice.

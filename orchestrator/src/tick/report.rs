@@ -15,7 +15,7 @@ use crate::{
     agent::{self, transcript::Event},
     db::ticks::Usage,
     faults,
-    snapshot::{Caps, LayerSize, SealError, Sealed},
+    snapshot::{Caps, LayerSize, SealError, Sealed, exclude::Excludes},
 };
 
 /// How long the proof of removal is tried for.
@@ -35,6 +35,8 @@ pub struct Reported {
     pub(super) changes: Changes,
     pub(super) apology: Option<Apology>,
     pub(super) reply: Reply,
+    /// What a person would miss, one line each.
+    pub(super) told: Vec<String>,
     pub(super) layer: Option<LayerSize>,
     pub(super) exit_code: Option<i32>,
     pub(super) usage: Usage,
@@ -100,13 +102,16 @@ pub async fn report(tools: &Tools, job: &Job, mut ran: Ran) -> Result<Reported, 
     removal.map_err(TickError::NotRemoved)?;
     let sealed = seal(tools, job, &ran.slots, &ran.layers).await?;
     faults::point("report.sealed");
-    let (sealed, verdict) = judge_seal(sealed, verdict, &mut usage)?;
+    let mut told = Vec::new();
+    let (sealed, verdict) = judge_seal(sealed, verdict, &mut usage, &mut told)?;
     let mut reply = Reply {
         text,
         files: Vec::new(),
     };
     if sealed.is_some() {
+        let noted = usage.notes.len();
         reply.files = files_to_send(tools, job, &mut usage).await?;
+        told.extend_from_slice(&usage.notes[noted..]);
     }
     watch.lap(Phase::Report);
     let Verdict {
@@ -120,6 +125,7 @@ pub async fn report(tools: &Tools, job: &Job, mut ran: Ran) -> Result<Reported, 
         changes,
         apology,
         reply,
+        told,
         layer: sealed,
         exit_code,
         usage,
@@ -163,7 +169,24 @@ async fn seal(
         job.base.id.clone(),
     );
     let (slots, layers) = (slots.to_vec(), layers.to_vec());
-    blocking(move || store.seal(&layer, &base, &layers, &slots, &caps)).await
+    // Read at each tick, like limits; the configuration has judged it.
+    let excludes = Excludes::new(&job.profile.exclude);
+    blocking(move || {
+        let dropped = match &excludes {
+            Ok(excludes) => store.exclude(&layer, &slots, excludes)?,
+            Err(error) => {
+                tracing::warn!(%error, "a pattern of exclude is passed over");
+                0
+            }
+        };
+        let mut sealed = store.seal(&layer, &base, &layers, &slots, &caps)?;
+        if dropped > 0 {
+            let note = format!("left out {dropped} files and folders under excluded paths");
+            sealed.notes.push(note);
+        }
+        Ok(sealed)
+    })
+    .await
 }
 
 /// A refused seal keeps head and session; the answer is still posted, with the notice.
@@ -171,9 +194,11 @@ fn judge_seal(
     sealed: Result<Sealed, SealError>,
     verdict: Verdict,
     usage: &mut Usage,
+    told: &mut Vec<String>,
 ) -> Result<(Option<LayerSize>, Verdict), TickError> {
     match sealed {
         Ok(sealed) => {
+            told.extend(sealed.told);
             usage.notes.extend(sealed.notes);
             Ok((sealed.layer, verdict))
         }
@@ -183,6 +208,7 @@ fn judge_seal(
                 SealError::Cap { limit } => Apology::StateFull {
                     limit: limit.clone(),
                 },
+                SealError::Store(error) if error.is_full() => Apology::HostDiskFull,
                 other => Apology::NotSealed {
                     reason: other.to_string(),
                 },

@@ -28,7 +28,7 @@ pub async fn spawn(tools: &Tools, job: &Job) -> Result<Spawned, TickError> {
     let mut watch = Stopwatch::start();
     faults::point("spawn.claimed");
     let slots = Slot::defaults();
-    let layers = merging::mountable_layers(tools, &job.claim.agent).await?;
+    let layers = merging::mountable_layers(tools, &job.claim).await?;
     let uppers = {
         let (store, base, layer) = (
             tools.store.clone(),

@@ -1,0 +1,365 @@
+//! What retention and garbage collection read and write. A family is all agents that may share
+//! layers: they stand on each other's states by forks.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use mayfly_domain::{AgentId, BaseId, LayerId, SnapshotId};
+use sqlx::{AnyConnection, Row as _, any::AnyRow};
+
+use super::{Db, DbError, Tx, parse, parse_opt};
+use crate::{
+    clock,
+    retention::plan::{Family, Member, Plan, State},
+};
+
+impl Db {
+    /// All agents, removed ones too, in groups that may share layers.
+    pub async fn families(&self) -> Result<Vec<Vec<AgentId>>, DbError> {
+        let rows = sqlx::query("SELECT id, forked_from FROM agents ORDER BY id")
+            .fetch_all(self.reader())
+            .await?;
+        let mut root: HashMap<AgentId, AgentId> = HashMap::new();
+        let mut families: BTreeMap<AgentId, Vec<AgentId>> = BTreeMap::new();
+        // A fork is younger than what it was forked from, and so is its id; where that does not
+        // hold, the links are followed.
+        let mut links = Vec::new();
+        for row in &rows {
+            let text: String = row.try_get(0)?;
+            let id: AgentId = parse("agents", &text, "id", &text)?;
+            let from: Option<String> = row.try_get(1)?;
+            let from = parse_opt("agents", &text, "forked_from", from.as_deref())?;
+            links.push((id, from));
+        }
+        let parents: HashMap<AgentId, Option<AgentId>> = links.iter().copied().collect();
+        for (id, _) in &links {
+            let mut top = *id;
+            let mut seen = HashSet::new();
+            while let Some(Some(parent)) = parents.get(&top) {
+                if !parents.contains_key(parent) || !seen.insert(top) {
+                    break;
+                }
+                top = match root.get(parent) {
+                    Some(known) => *known,
+                    None => *parent,
+                };
+            }
+            root.insert(*id, top);
+            families.entry(top).or_default().push(*id);
+        }
+        Ok(families.into_values().collect())
+    }
+
+    /// A family as it is now.
+    pub async fn family(&self, agents: &[AgentId]) -> Result<Family, DbError> {
+        let mut connection = self.reader().acquire().await?;
+        family_on(&mut connection, agents).await
+    }
+
+    /// Reads a family, lets `decide` make a plan, and carries it out: one transaction, so that
+    /// nothing it rests on changes in between. The layers in the plan are forgotten; their folders
+    /// are the caller's to remove.
+    pub async fn collect(
+        &self,
+        agents: &[AgentId],
+        decide: impl FnOnce(&Family) -> Plan,
+    ) -> Result<Plan, DbError> {
+        self.release_pins().await?;
+        let mut tx = self.begin().await?;
+        let family = family_on(&mut tx, agents).await?;
+        let plan = decide(&family);
+        carry_out(&mut tx, &plan).await?;
+        crate::faults::point("garbage.inside");
+        tx.commit().await?;
+        Ok(plan)
+    }
+
+    /// Whether a state can still be gone back to.
+    pub async fn is_expired(&self, state: SnapshotId) -> Result<bool, DbError> {
+        is_expired_on(&mut *self.reader().acquire().await?, state).await
+    }
+
+    /// The states of an agent's ticks that have expired.
+    pub async fn expired_states(&self, agent: AgentId) -> Result<HashSet<SnapshotId>, DbError> {
+        let rows = sqlx::query(
+            "SELECT s.id FROM ticks t JOIN snapshots s ON s.id = t.after
+              WHERE t.agent = $1 AND s.expired_at IS NOT NULL",
+        )
+        .bind(agent.to_string())
+        .fetch_all(self.reader())
+        .await?;
+        rows.iter().map(|row| id_at(row, 0, "snapshots")).collect()
+    }
+
+    /// The newest time that any row tells, and what housekeeping last took for the time.
+    pub async fn newest_times(&self) -> Result<(i64, Option<i64>), DbError> {
+        let row = sqlx::query(
+            "SELECT COALESCE(max(at), 0), (SELECT max(seen_at) FROM clock) FROM (
+               SELECT created_at AS at FROM installation
+               UNION ALL SELECT max(created_at) FROM layers
+               UNION ALL SELECT max(started_at) FROM (SELECT started_at FROM ticks ORDER BY id DESC LIMIT 100) AS t
+               UNION ALL SELECT max(created_at) FROM (SELECT created_at FROM messages ORDER BY id DESC LIMIT 100) AS m
+             ) AS times",
+        )
+        .fetch_one(self.reader())
+        .await?;
+        Ok((row.try_get(0)?, row.try_get(1)?))
+    }
+
+    /// Housekeeping takes this for the time.
+    pub async fn see_clock(&self, now: i64) -> Result<(), DbError> {
+        sqlx::query(
+            "INSERT INTO clock (id, seen_at) VALUES ('gc', $1)
+             ON CONFLICT (id) DO UPDATE SET seen_at = $1",
+        )
+        .bind(now)
+        .execute(self.writer())
+        .await?;
+        Ok(())
+    }
+
+    /// Bases that no agent stands on, and has not for so long, and nothing pins; those whose
+    /// removal was begun are among them.
+    pub async fn unused_bases(&self, before: i64) -> Result<Vec<BaseId>, DbError> {
+        let rows = sqlx::query(UNUSED_BASES)
+            .bind(before)
+            .fetch_all(self.reader())
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let id: String = row.try_get(0)?;
+                parse("bases", &id, "id", &id)
+            })
+            .collect()
+    }
+
+    /// Marks a base as gone if it is unused still; its folder is removed after this is durable.
+    pub async fn forget_base(&self, base: &BaseId, before: i64) -> Result<bool, DbError> {
+        let sql = format!(
+            "UPDATE bases SET gone = 1, bytes = NULL WHERE id = $2 AND id IN ({UNUSED_BASES})"
+        );
+        let forgotten = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(before)
+            .bind(base.as_str())
+            .execute(self.writer())
+            .await?;
+        Ok(forgotten.rows_affected() == 1)
+    }
+
+    /// What a base takes on disk, once it was measured.
+    pub async fn base_bytes(&self, base: &BaseId) -> Result<Option<u64>, DbError> {
+        let row = sqlx::query("SELECT bytes FROM bases WHERE id = $1")
+            .bind(base.as_str())
+            .fetch_one(self.reader())
+            .await?;
+        let bytes: Option<i64> = row.try_get(0)?;
+        Ok(bytes.map(|bytes| bytes.max(0) as u64))
+    }
+
+    /// Records what a base takes on disk.
+    pub async fn set_base_bytes(&self, base: &BaseId, bytes: u64) -> Result<(), DbError> {
+        sqlx::query("UPDATE bases SET bytes = $2 WHERE id = $1")
+            .bind(base.as_str())
+            .bind(bytes as i64)
+            .execute(self.writer())
+            .await?;
+        Ok(())
+    }
+
+    /// Whether a delivery names this blob.
+    pub async fn names_blob(&self, hash: &str) -> Result<bool, DbError> {
+        let row = sqlx::query("SELECT count(*) FROM delivery_files WHERE blob = $1")
+            .bind(hash)
+            .fetch_one(self.reader())
+            .await?;
+        Ok(row.try_get::<i64, _>(0)? > 0)
+    }
+}
+
+const UNUSED_BASES: &str = "SELECT b.id FROM bases b WHERE COALESCE(b.used_at, b.created_at) < $1
+    AND NOT EXISTS (SELECT 1 FROM agents a WHERE a.base = b.id
+                    AND (a.removed_at IS NULL OR a.removed_at >= $1))
+    AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.layer = b.id)
+    AND NOT EXISTS (SELECT 1 FROM ticks t JOIN agents a ON a.id = t.agent
+                     WHERE a.base = b.id AND t.removed_at IS NULL)";
+
+/// See [`Db::is_expired`].
+pub(super) async fn is_expired_on(
+    connection: &mut AnyConnection,
+    state: SnapshotId,
+) -> Result<bool, DbError> {
+    let row = sqlx::query("SELECT count(*) FROM snapshots WHERE id = $1 AND expired_at IS NULL")
+        .bind(state.to_string())
+        .fetch_one(connection)
+        .await?;
+    Ok(row.try_get::<i64, _>(0)? == 0)
+}
+
+async fn family_on(connection: &mut AnyConnection, agents: &[AgentId]) -> Result<Family, DbError> {
+    let mut family = Family::default();
+    for agent in agents {
+        members_on(connection, *agent, &mut family).await?;
+        states_on(connection, *agent, &mut family).await?;
+        mounted_on(connection, *agent, &mut family).await?;
+    }
+    let pins = sqlx::query("SELECT layer FROM pins")
+        .fetch_all(connection)
+        .await?;
+    for row in &pins {
+        let name: String = row.try_get(0)?;
+        // Bases are pinned too, by ids of their own kind.
+        family.pinned.extend(name.parse::<LayerId>().ok());
+    }
+    Ok(family)
+}
+
+async fn members_on(
+    connection: &mut AnyConnection,
+    agent: AgentId,
+    family: &mut Family,
+) -> Result<(), DbError> {
+    let row = sqlx::query(
+        "SELECT profile, head, removed_at,
+           (SELECT max(started_at) FROM ticks WHERE ticks.agent = agents.id), created_at
+           FROM agents WHERE id = $1",
+    )
+    .bind(agent.to_string())
+    .fetch_one(&mut *connection)
+    .await?;
+    if row.try_get::<Option<i64>, _>(2)?.is_some() {
+        return Ok(());
+    }
+    let head: Option<String> = row.try_get(1)?;
+    let moves = sqlx::query("SELECT from_snapshot, to_snapshot FROM head_moves WHERE agent = $1")
+        .bind(agent.to_string())
+        .fetch_all(&mut *connection)
+        .await?;
+    let mut left = Vec::new();
+    for row in &moves {
+        for column in 0..2 {
+            let text: Option<String> = row.try_get(column)?;
+            let state: Option<SnapshotId> =
+                parse_opt("head_moves", "?", "snapshot", text.as_deref())?;
+            left.extend(state);
+        }
+    }
+    let last: Option<i64> = row.try_get(3)?;
+    family.members.push(Member {
+        agent,
+        profile: row.try_get(0)?,
+        head: parse_opt("agents", &agent.to_string(), "head", head.as_deref())?,
+        left,
+        last_tick: last.unwrap_or(row.try_get(4)?),
+    });
+    Ok(())
+}
+
+async fn states_on(
+    connection: &mut AnyConnection,
+    agent: AgentId,
+    family: &mut Family,
+) -> Result<(), DbError> {
+    let rows = sqlx::query(
+        "SELECT s.id, s.parent, s.layer, l.bytes, m.layer, ml.bytes, s.created_at, s.expired_at
+           FROM snapshots s
+           LEFT JOIN layers l ON l.id = s.layer
+           LEFT JOIN merges m ON m.snapshot = s.id
+           LEFT JOIN layers ml ON ml.id = m.layer
+          WHERE s.agent = $1 AND s.gone = 0",
+    )
+    .bind(agent.to_string())
+    .fetch_all(connection)
+    .await?;
+    for row in &rows {
+        let key: String = row.try_get(0)?;
+        let text = |column: usize| -> Result<Option<String>, DbError> { Ok(row.try_get(column)?) };
+        let bytes = |column: usize| -> Result<Option<u64>, DbError> {
+            let bytes: Option<i64> = row.try_get(column)?;
+            Ok(bytes.map(|bytes| bytes.max(0) as u64))
+        };
+        family.add(State {
+            id: parse("snapshots", &key, "id", &key)?,
+            agent,
+            parent: parse_opt("snapshots", &key, "parent", text(1)?.as_deref())?,
+            layer: parse_opt("snapshots", &key, "layer", text(2)?.as_deref())?,
+            layer_bytes: bytes(3)?,
+            merged: parse_opt("merges", &key, "layer", text(4)?.as_deref())?,
+            merged_bytes: bytes(5)?,
+            created_at: row.try_get(6)?,
+            expired: row.try_get::<Option<i64>, _>(7)?.is_some(),
+        });
+    }
+    Ok(())
+}
+
+/// What sandboxes have mounted that are not proved to be gone.
+async fn mounted_on(
+    connection: &mut AnyConnection,
+    agent: AgentId,
+    family: &mut Family,
+) -> Result<(), DbError> {
+    let rows = sqlx::query(
+        "SELECT id, before, lowers FROM ticks
+          WHERE agent = $1 AND (outcome IS NULL OR removed_at IS NULL)",
+    )
+    .bind(agent.to_string())
+    .fetch_all(connection)
+    .await?;
+    for row in &rows {
+        let tick: String = row.try_get(0)?;
+        let before: Option<String> = row.try_get(1)?;
+        let before: Option<SnapshotId> = parse_opt("ticks", &tick, "before", before.as_deref())?;
+        family.before.extend(before);
+        match row.try_get::<Option<String>, _>(2)? {
+            Some(lowers) => {
+                let lowers: Vec<LayerId> =
+                    serde_json::from_str(&lowers).map_err(|_| DbError::Row {
+                        table: "ticks",
+                        id: tick,
+                        column: "lowers",
+                    })?;
+                family.pinned.extend(lowers);
+            }
+            // Written by an older version: what it has mounted is not known.
+            None => family.unknown_mounts |= before.is_some(),
+        }
+    }
+    Ok(())
+}
+
+async fn carry_out(tx: &mut Tx, plan: &Plan) -> Result<(), DbError> {
+    let now = clock::unix_ms();
+    for state in &plan.expire {
+        sqlx::query("UPDATE snapshots SET expired_at = $2 WHERE id = $1 AND expired_at IS NULL")
+            .bind(state.to_string())
+            .bind(now)
+            .execute(&mut **tx)
+            .await?;
+    }
+    for layer in &plan.forget {
+        for sql in [
+            "DELETE FROM merges WHERE layer = $1",
+            "DELETE FROM layers WHERE id = $1",
+        ] {
+            sqlx::query(sql)
+                .bind(layer.as_str())
+                .execute(&mut **tx)
+                .await?;
+        }
+    }
+    for state in &plan.gone {
+        sqlx::query("UPDATE snapshots SET gone = 1 WHERE id = $1")
+            .bind(state.to_string())
+            .execute(&mut **tx)
+            .await?;
+    }
+    Ok(())
+}
+
+fn id_at<T: std::str::FromStr>(
+    row: &AnyRow,
+    column: usize,
+    table: &'static str,
+) -> Result<T, DbError> {
+    let id: String = row.try_get(column)?;
+    parse(table, &id, "id", &id)
+}

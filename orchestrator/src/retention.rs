@@ -1,0 +1,403 @@
+//! What stays and what goes: states by count, age and bytes, then the layers that no kept state
+//! needs, bases and blobs that nobody names, and images that no agent stands on.
+//!
+//! A head is never removed. What an open tick has mounted, what a fork stands on and what a reader
+//! has pinned stays. Rows go first, in one transaction; folders are renamed into the trash second
+//! and removed third, so any crash between leaves only folders that no row names. Runs for dormant
+//! agents as for busy ones.
+
+pub mod plan;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use mayfly_domain::{AgentId, BaseId, LayerId, SnapshotId};
+use serde::{Deserialize, Serialize};
+use tokio::sync::RwLock;
+
+use crate::{
+    agent::profile::Profiles,
+    blobs::Blobs,
+    clock,
+    db::Db,
+    faults,
+    images::Images,
+    snapshot::{Slot, Store},
+    tick::{TickError, blocking},
+    view::GcView,
+};
+use plan::{Family, Member, Plan};
+
+/// How far back an agent's states can be gone back to. 0 is without limit; the head always stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retention {
+    /// The newest states of an agent, its head among them.
+    pub keep_ticks: u64,
+    /// States not older than this.
+    pub keep_days: u64,
+    /// Mebibytes that the changes of kept states may take.
+    pub keep_mib: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention {
+            keep_ticks: 200,
+            keep_days: 90,
+            keep_mib: 4096,
+        }
+    }
+}
+
+impl Retention {
+    fn keeps(&self, place: usize, age_ms: i64, bytes: u64) -> bool {
+        let within =
+            |limit: u64, unit: u64, value: u64| limit == 0 || value <= limit.saturating_mul(unit);
+        within(self.keep_ticks, 1, place as u64 + 1)
+            && within(self.keep_days, DAY_MS as u64, age_ms.max(0) as u64)
+            && within(self.keep_mib, 1 << 20, bytes)
+    }
+}
+
+/// What a profile says in place of the installation's rule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetentionOverride {
+    /// See [`Retention`].
+    pub keep_ticks: Option<u64>,
+    /// See [`Retention`].
+    pub keep_days: Option<u64>,
+    /// See [`Retention`].
+    pub keep_mib: Option<u64>,
+}
+
+impl RetentionOverride {
+    /// What is not said here is as in `rule`.
+    pub fn over(self, rule: Retention) -> Retention {
+        Retention {
+            keep_ticks: self.keep_ticks.unwrap_or(rule.keep_ticks),
+            keep_days: self.keep_days.unwrap_or(rule.keep_days),
+            keep_mib: self.keep_mib.unwrap_or(rule.keep_mib),
+        }
+    }
+}
+
+impl From<Retention> for RetentionOverride {
+    fn from(rule: Retention) -> Self {
+        RetentionOverride {
+            keep_ticks: Some(rule.keep_ticks),
+            keep_days: Some(rule.keep_days),
+            keep_mib: Some(rule.keep_mib),
+        }
+    }
+}
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+/// A jump of the clock by more than this holds everything.
+const JUMP_MS: i64 = DAY_MS;
+/// So long a process has to run on a steady clock until it believes a jump.
+const BELIEVED: Duration = Duration::from_secs(60 * 60);
+/// How often all agents are looked at, dormant ones too.
+const ALL: Duration = Duration::from_secs(60 * 60);
+/// How often what lies beside layers is looked at.
+const REST: Duration = Duration::from_secs(10 * 60);
+/// A base or blob may be about to be named.
+const GRACE_MS: i64 = 60 * 60 * 1000;
+
+/// A request to collect by hand.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ask {
+    /// Only say what would go.
+    pub dry_run: bool,
+    /// The clock is right although it jumped.
+    pub trust_clock: bool,
+}
+
+/// See the module; cheap to clone.
+#[derive(Clone)]
+pub struct Keeper {
+    db: Db,
+    store: Arc<Store>,
+    blobs: Blobs,
+    images: Images,
+    making: Arc<RwLock<()>>,
+    rules: Arc<BTreeMap<String, Retention>>,
+    seen: Arc<Mutex<Seen>>,
+    /// One collection at a time.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// Agents of which something changed.
+    touched: BTreeSet<AgentId>,
+    /// When all were looked at last, by the boot clock.
+    all: Option<Duration>,
+    rest: Option<Duration>,
+    /// When the jump was first seen: boot clock, and wall clock in unix ms.
+    jumped: Option<(Duration, i64)>,
+    /// States that were found worth merging.
+    merge: BTreeSet<(AgentId, SnapshotId)>,
+}
+
+impl Keeper {
+    /// Over these. A profile's own rule is already laid over the installation's.
+    pub fn new(
+        db: Db,
+        store: Arc<Store>,
+        blobs: Blobs,
+        images: Images,
+        making: Arc<RwLock<()>>,
+        profiles: &Profiles,
+    ) -> Self {
+        let rule =
+            |profile: &crate::agent::profile::Profile| profile.retention.over(Retention::default());
+        let rules = profiles.0.iter();
+        let rules = rules.map(|(name, profile)| (name.clone(), rule(profile)));
+        Keeper {
+            db,
+            store,
+            blobs,
+            images,
+            making,
+            rules: Arc::new(rules.collect()),
+            seen: Arc::default(),
+            turn: Arc::default(),
+        }
+    }
+
+    /// Something of this agent changed: its layers are looked at in the next round.
+    pub fn touch(&self, agent: AgentId) {
+        self.seen(|seen| seen.touched.insert(agent));
+    }
+
+    /// States that hold much for what has expired, to be merged; each is told once.
+    pub fn worth_merging(&self) -> Vec<(AgentId, SnapshotId)> {
+        self.seen(|seen| std::mem::take(&mut seen.merge))
+            .into_iter()
+            .collect()
+    }
+
+    /// What is due: agents of which something changed, from time to time all, and the rest.
+    pub async fn round(&self) -> Result<(), TickError> {
+        let _turn = self.turn.lock().await;
+        let due = self.seen(|seen| (is_due(seen.all, ALL), is_due(seen.rest, REST)));
+        if !due.0 && !due.1 && self.seen(|seen| seen.touched.is_empty()) {
+            return Ok(());
+        }
+        if let Some(held) = self.held(false).await? {
+            tracing::warn!("nothing is removed: {held}");
+            return Ok(());
+        }
+        let touched = self.seen(|seen| std::mem::take(&mut seen.touched));
+        let mut view = GcView::default();
+        let done = self.layers(due.0, &touched, false, &mut view).await;
+        if done.is_err() {
+            self.seen(|seen| seen.touched.extend(touched));
+        }
+        done?;
+        let now = clock::boot_time();
+        if due.0 {
+            self.seen(|seen| seen.all = Some(now));
+        }
+        if due.1 {
+            self.blobs(false, &mut view).await?;
+            self.bases(false, &mut view).await?;
+            self.seen(|seen| seen.rest = Some(now));
+        }
+        Ok(())
+    }
+
+    /// Collects everything now, or says what would go.
+    pub async fn collect(&self, ask: Ask) -> Result<GcView, TickError> {
+        let _turn = self.turn.lock().await;
+        let mut view = GcView {
+            dry_run: ask.dry_run,
+            ..GcView::default()
+        };
+        view.held = self.held(ask.trust_clock).await?;
+        if view.held.is_some() {
+            return Ok(view);
+        }
+        self.layers(true, &BTreeSet::new(), ask.dry_run, &mut view)
+            .await?;
+        self.blobs(ask.dry_run, &mut view).await?;
+        self.bases(ask.dry_run, &mut view).await?;
+        view.images = self.images.unneeded().await?;
+        if !ask.dry_run {
+            self.images.forget().await?;
+        }
+        Ok(view)
+    }
+
+    /// What an agent's states take on disk, by rows: what only it needs, and what others need too.
+    pub async fn disk_of(&self, agent: AgentId) -> Result<(u64, u64), crate::db::DbError> {
+        let families = self.db.families().await?;
+        let Some(agents) = families.iter().find(|family| family.contains(&agent)) else {
+            return Ok((0, 0));
+        };
+        Ok(self.db.family(agents).await?.disk_of(agent))
+    }
+
+    /// What a base takes on disk, measured once.
+    pub async fn base_bytes(&self, base: &BaseId) -> Result<u64, TickError> {
+        if let Some(known) = self.db.base_bytes(base).await? {
+            return Ok(known);
+        }
+        let (store, id) = (self.store.clone(), base.clone());
+        let bytes = blocking(move || store.base_bytes(&id, &Slot::defaults())).await??;
+        self.db.set_base_bytes(base, bytes).await?;
+        Ok(bytes)
+    }
+
+    /// Why nothing may be removed, in one sentence: the clock jumped. A process that has run for an
+    /// hour since believes it.
+    async fn held(&self, trust: bool) -> Result<Option<String>, TickError> {
+        let (newest, seen) = self.db.newest_times().await?;
+        let (wall, boot) = (clock::unix_ms(), clock::boot_time());
+        let believed = seen.unwrap_or(newest);
+        let back = believed.max(newest) - wall > JUMP_MS;
+        let forward = wall - believed > JUMP_MS;
+        if !back && !forward || trust {
+            self.seen(|seen| seen.jumped = None);
+            self.db.see_clock(wall).await?;
+            return Ok(None);
+        }
+        let (since, then) = self.seen(|seen| *seen.jumped.get_or_insert((boot, wall)));
+        let (ran, told) = (boot.saturating_sub(since), wall - then);
+        if (told - ran.as_millis() as i64).abs() > JUMP_MS {
+            self.seen(|seen| seen.jumped = Some((boot, wall)));
+        } else if forward && ran >= BELIEVED {
+            self.seen(|seen| seen.jumped = None);
+            self.db.see_clock(wall).await?;
+            return Ok(None);
+        }
+        let shown = |ms: i64| {
+            jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |t| t.to_string())
+        };
+        Ok(Some(format!(
+            "the clock says {}, the newest time known here is {}: set the clock; if it is right, \
+             use mayfly gc --trust-clock",
+            shown(wall),
+            shown(believed.max(newest))
+        )))
+    }
+
+    async fn layers(
+        &self,
+        all: bool,
+        touched: &BTreeSet<AgentId>,
+        dry_run: bool,
+        view: &mut GcView,
+    ) -> Result<(), TickError> {
+        self.db.release_pins().await?;
+        for agents in self.db.families().await? {
+            if !all && !agents.iter().any(|agent| touched.contains(agent)) {
+                continue;
+            }
+            let family = self.db.family(&agents).await?;
+            let mut plan = self.plan(&family);
+            if plan.is_empty() {
+                self.remember_merges(&family, &plan);
+                continue;
+            }
+            if dry_run {
+                self.count(&plan, view).await?;
+                continue;
+            }
+            plan = self
+                .db
+                .collect(&agents, |family| {
+                    let plan = self.plan(family);
+                    self.remember_merges(family, &plan);
+                    plan
+                })
+                .await?;
+            faults::point("garbage.forgotten");
+            self.count(&plan, view).await?;
+            self.remove(plan.forget).await?;
+        }
+        Ok(())
+    }
+
+    fn plan(&self, family: &Family) -> Plan {
+        let rule = |member: &Member| self.rules.get(&member.profile).copied();
+        family.plan(rule, clock::unix_ms())
+    }
+
+    fn remember_merges(&self, family: &Family, plan: &Plan) {
+        let worth = plan.merge.iter().filter_map(|state| {
+            let member = family.states.get(state)?.agent;
+            Some((member, *state))
+        });
+        self.seen(|seen| seen.merge.extend(worth));
+    }
+
+    /// Bytes are those whose last name goes, so they are counted before it does.
+    async fn count(&self, plan: &Plan, view: &mut GcView) -> Result<(), TickError> {
+        view.states += plan.expire.len() as u64;
+        view.layers += plan.forget.len() as u64;
+        let (store, layers) = (self.store.clone(), plan.forget.clone());
+        view.bytes += blocking(move || store.bytes_freed(&layers)).await??;
+        Ok(())
+    }
+
+    async fn remove(&self, layers: Vec<LayerId>) -> Result<(), TickError> {
+        for layer in layers {
+            let store = self.store.clone();
+            blocking(move || store.remove_layer(&layer)).await??;
+        }
+        Ok(())
+    }
+
+    /// Blobs that no delivery names.
+    async fn blobs(&self, dry_run: bool, view: &mut GcView) -> Result<(), TickError> {
+        let before = clock::unix_ms() - GRACE_MS;
+        for (hash, bytes) in self.blobs.older_than(before).await? {
+            if self.db.names_blob(hash.as_str()).await? {
+                continue;
+            }
+            view.blobs += 1;
+            view.bytes += bytes;
+            if !dry_run {
+                self.blobs.remove(&hash).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bases that no agent stands on. Not while one is being made: it may be one of them.
+    async fn bases(&self, dry_run: bool, view: &mut GcView) -> Result<(), TickError> {
+        let Ok(_alone) = self.making.try_write() else {
+            return Ok(());
+        };
+        let before = clock::unix_ms() - GRACE_MS;
+        let there: HashSet<BaseId> = self.store.list_bases()?.into_iter().collect();
+        for base in self.db.unused_bases(before).await? {
+            if !there.contains(&base) {
+                continue;
+            }
+            let (store, id) = (self.store.clone(), base.clone());
+            view.bytes += blocking(move || store.base_bytes(&id, &Slot::defaults())).await??;
+            view.bases += 1;
+            if !dry_run && self.db.forget_base(&base, before).await? {
+                faults::point("garbage.base");
+                let store = self.store.clone();
+                blocking(move || store.remove_base(&base)).await??;
+            }
+        }
+        Ok(())
+    }
+
+    fn seen<T>(&self, with: impl FnOnce(&mut Seen) -> T) -> T {
+        with(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn is_due(last: Option<Duration>, period: Duration) -> bool {
+    last.is_none_or(|last| clock::boot_time().saturating_sub(last) >= period)
+}
