@@ -84,7 +84,11 @@ pub(crate) fn gc(view: &GcView) -> String {
         count => format!("{count} {many}"),
     });
     let parts: Vec<String> = parts.collect();
-    let verb = if view.dry_run { "would remove" } else { "removed" };
+    let verb = if view.dry_run {
+        "would remove"
+    } else {
+        "removed"
+    };
     match parts.is_empty() {
         true => format!("{verb} nothing"),
         false => format!("{verb} {}: {} on disk", parts.join(", "), bytes(view.bytes)),

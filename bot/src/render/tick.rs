@@ -43,7 +43,11 @@ pub(super) fn outcome(tick: &TickView) -> String {
                 Some("expired") => ", state expired",
                 _ => "",
             };
-            format!("{}, changes {}{expired}", outcome.as_str(), changes.as_str())
+            format!(
+                "{}, changes {}{expired}",
+                outcome.as_str(),
+                changes.as_str()
+            )
         }
     }
 }
