@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use mayfly_orchestrator::backup::restore;
 use rustix::fs::{FlockOperation, flock};
 
 /// Longest path: mount options name many folders below it and must fit one page.
@@ -16,11 +17,11 @@ const MAX_PATH: usize = 60;
 /// Why a data dir cannot be used: one sentence with the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    #[error("\"{}\" is not absolute: write the path from / on", .0.display())]
+    #[error("{0:?} is not absolute: write the path from / on")]
     Relative(PathBuf),
-    #[error("\"{}\" has {} bytes, at most {MAX_PATH} fit into mount options: choose a shorter path", .0.display(), .0.as_os_str().len())]
+    #[error("{:?} has {} bytes, at most {MAX_PATH} fit into mount options: choose a shorter path", .0, .0.as_os_str().len())]
     TooLong(PathBuf),
-    #[error("\"{}\" holds {found:?}, which mount options cannot: choose a path without it", path.display())]
+    #[error("{path:?} holds {found:?}, which mount options cannot: choose a path without it")]
     Character { path: PathBuf, found: char },
     #[error("data dir {} is not a folder: choose another path or move the file away", .0.display())]
     NotAFolder(PathBuf),
@@ -32,6 +33,8 @@ pub enum DataDirError {
     NoPermission(PathBuf),
     #[error("folder {} holds \"{entry}\", which is not Mayfly's: name a new or an empty folder", path.display())]
     Occupied { path: PathBuf, entry: String },
+    #[error("data dir {} holds an unfinished restore: run mayfly restore again, or name another", .0.display())]
+    HalfRestored(PathBuf),
     #[error("data dir {} is in use by {holder}: wait until it ends, stop it, or name another with --data-dir", path.display())]
     InUse { path: PathBuf, holder: Holder },
     #[error("data dir {}: {action} failed: {source}", path.display())]
@@ -46,7 +49,9 @@ impl DataDirError {
     /// Whether it will be over soon: a command holds the data dir.
     pub fn passes(&self) -> bool {
         match self {
-            DataDirError::InUse { holder, .. } => holder.purpose == Some(Purpose::Command),
+            DataDirError::InUse { holder, .. } => {
+                matches!(holder.purpose, Some(Purpose::Command | Purpose::Restore))
+            }
             _ => false,
         }
     }
@@ -59,6 +64,8 @@ pub enum Purpose {
     Serve,
     /// Any other verb: until it is done.
     Command,
+    /// `mayfly restore`: the only one that may hold a half-restored one.
+    Restore,
 }
 
 /// Who holds a data dir, as its lock tells.
@@ -74,6 +81,7 @@ impl fmt::Display for Holder {
         let who = match self.purpose {
             Some(Purpose::Serve) => "mayfly serve",
             Some(Purpose::Command) => "a mayfly command",
+            Some(Purpose::Restore) => "mayfly restore",
             None => return f.write_str("another process"),
         };
         write!(f, "{who} (pid {})", self.pid)
@@ -86,6 +94,7 @@ impl Holder {
         let purpose = match purpose {
             "serve" => Some(Purpose::Serve),
             "command" => Some(Purpose::Command),
+            "restore" => Some(Purpose::Restore),
             _ => None,
         };
         Holder {
@@ -127,7 +136,7 @@ impl DataDir {
     pub fn hold(path: &Path, purpose: Purpose) -> Result<Self, DataDirError> {
         check_path(path)?;
         make(path)?;
-        inspect(path)?;
+        inspect(path, purpose)?;
         // A data dir is bound to its place: by whatever name it was reached, this is the same one.
         let path = path
             .canonicalize()
@@ -165,7 +174,7 @@ fn make(path: &Path) -> Result<(), DataDirError> {
     }
 }
 
-fn inspect(path: &Path) -> Result<(), DataDirError> {
+fn inspect(path: &Path, purpose: Purpose) -> Result<(), DataDirError> {
     let found = match std::fs::metadata(path) {
         // A link to nothing.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -184,7 +193,7 @@ fn inspect(path: &Path) -> Result<(), DataDirError> {
             me,
         });
     }
-    only_ours(path)
+    only_ours(path, purpose)
 }
 
 /// What may lie in a data dir that has no database yet.
@@ -210,10 +219,16 @@ const OURS: [&str; 18] = [
 ];
 
 /// A slip of the pen must not make a data dir of `/var` and close it to everybody else.
-fn only_ours(path: &Path) -> Result<(), DataDirError> {
+fn only_ours(path: &Path, purpose: Purpose) -> Result<(), DataDirError> {
     let database = std::fs::symlink_metadata(path.join("mayfly.db"));
     if database.is_ok_and(|found| found.is_file()) {
         return Ok(());
+    }
+    if path.join(restore::UNFINISHED).is_dir() {
+        return match purpose {
+            Purpose::Restore => Ok(()),
+            _ => Err(DataDirError::HalfRestored(path.to_owned())),
+        };
     }
     let entries = std::fs::read_dir(path).map_err(|error| told(path, "reading it", error))?;
     for entry in entries {
@@ -265,6 +280,7 @@ fn lock(path: &Path, purpose: Purpose) -> Result<File, DataDirError> {
     let what = match purpose {
         Purpose::Serve => "serve",
         Purpose::Command => "command",
+        Purpose::Restore => "restore",
     };
     let written = file
         .set_len(0)

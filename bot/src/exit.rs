@@ -23,11 +23,13 @@ pub enum Exit {
     Parked = 11,
     Unknown = 12,
     NotRoot = 13,
+    Damaged = 14,
+    NoBackup = 15,
     Interrupted = 130,
 }
 
 impl Exit {
-    const ALL: [(Exit, &str); 15] = [
+    const ALL: [(Exit, &str); 17] = [
         (Exit::Ok, "done; for a message: answered"),
         (
             Exit::CheckFailed,
@@ -75,6 +77,14 @@ impl Exit {
             "the server went away while it was asked to change something: look whether it did",
         ),
         (Exit::NotRoot, "only root can run agents"),
+        (
+            Exit::Damaged,
+            "a backup or a layer is damaged; standard error names the file",
+        ),
+        (
+            Exit::NoBackup,
+            "the folder is no whole backup: unfinished, something else, or of a newer version",
+        ),
         (Exit::Interrupted, "interrupted by a signal"),
     ];
 

@@ -5,6 +5,7 @@
 //! transactions start as `BEGIN IMMEDIATE`, so no lock error reaches a tick.
 
 pub mod agents;
+pub mod copy;
 pub mod deliveries;
 pub mod history;
 pub mod images;
@@ -12,10 +13,16 @@ pub mod installation;
 pub mod messages;
 pub mod pins;
 pub mod retention;
+pub mod portable;
 pub mod snapshots;
 pub mod ticks;
 
-use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt as _, path::Path, time::Duration};
+use std::{
+    fs::OpenOptions,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use sqlx::{
     Any, AnyConnection, AnyPool, Connection as _, Transaction,
@@ -43,13 +50,19 @@ pub enum DbError {
     },
     /// The schema is not ours.
     #[error(
-        "database {path} was written by a newer version of mayfly than this {ours}: run that version, or restore the backup made before its upgrade"
+        "database {path} was written by a newer version of mayfly than this {ours}: run that version, or {}",
+        kept.as_ref().map_or_else(
+            || "restore the backup made before its upgrade".to_owned(),
+            |kept| format!("put {} in its place, made before its upgrade (what came later is lost)", kept.display()),
+        )
     )]
     Newer {
         /// The database file.
         path: String,
         /// This program's version.
         ours: &'static str,
+        /// How it was before a newer version changed it, if that is still there.
+        kept: Option<PathBuf>,
     },
     /// No room for another byte of it.
     #[error("the disk with database {path} is full: free some space on it")]
@@ -110,12 +123,17 @@ impl Db {
         // A pool would try what cannot work for as long as one waits for a connection.
         let mut first = AnyConnection::connect(&url).await.map_err(open)?;
         prepare(&mut first).await.map_err(open)?;
+        let newest = SQLITE.iter().map(|migration| migration.version).max();
+        copy::keep_before_upgrade(&mut first, path, newest.unwrap_or(0))
+            .await
+            .map_err(open)?;
         first.close().await.map_err(open)?;
         let write = pool(1).connect(&url).await.map_err(open)?;
         SQLITE.run(&write).await.map_err(|error| match error {
             MigrateError::VersionMissing(_) | MigrateError::VersionTooNew(..) => DbError::Newer {
                 path: shown.clone(),
                 ours: env!("CARGO_PKG_VERSION"),
+                kept: copy::kept_before(path, env!("CARGO_PKG_VERSION")),
             },
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => open(error),
             MigrateError::VersionMismatch(number) => DbError::Open {
@@ -172,6 +190,12 @@ fn pool(connections: u32) -> AnyPoolOptions {
     AnyPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(Duration::from_secs(60))
+        // A full disk can end a transaction behind the driver's back: its rollback then fails, it
+        // goes on counting the transaction, and would refuse every later one.
+        .before_acquire(|connection, _| {
+            let clean = !connection.is_in_transaction();
+            Box::pin(async move { Ok(clean) })
+        })
         .after_connect(|connection, _| Box::pin(prepare(connection)))
 }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod agent;
+pub mod backup;
 pub mod bases;
 pub mod command;
 pub mod gateway;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::profile::Profiles,
+    backup,
     bases::Bases,
     bell::Bell,
     blobs::{BlobError, Blobs},
@@ -138,6 +139,7 @@ impl Service {
         let db = Db::open(&database(&parts.data_dir)).await?;
         let installation = identify(&db, &parts.data_dir).await?;
         let store = Arc::new(Store::open(&parts.data_dir)?);
+        backup::restore::tidy(&parts.data_dir)?;
         let blobs = Blobs::open(&parts.data_dir.join("blobs"))?;
         bind_engine(&db, &installation, &parts).await?;
         let id = worker_id(&parts.data_dir)?;
@@ -254,7 +256,8 @@ fn database(data_dir: &Path) -> PathBuf {
     data_dir.join("mayfly.db")
 }
 
-fn binding(data_dir: &Path) -> Binding {
+/// This place.
+pub(crate) fn binding(data_dir: &Path) -> Binding {
     let machine_id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     Binding {
         machine_id: machine_id.trim().to_owned(),

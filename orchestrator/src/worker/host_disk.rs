@@ -50,9 +50,14 @@ impl HostDisk {
         disk::free(&self.data_dir).is_ok_and(|(bytes, _)| bytes < floor)
     }
 
+    /// Bytes that stay free, with those of the ballast.
+    pub fn floor(&self) -> u64 {
+        (self.config.floor_mib + self.config.ballast_mib) << 20
+    }
+
     /// Whether so many bytes more would leave the floor. A disk that cannot be asked has none.
     pub fn has_room_for(&self, bytes: u64) -> bool {
-        let needed = bytes.saturating_add((self.config.floor_mib + self.config.ballast_mib) << 20);
+        let needed = bytes.saturating_add(self.floor());
         disk::free(&self.data_dir).is_ok_and(|(free, _)| free > needed)
     }
 
