@@ -233,18 +233,17 @@ async fn files_to_send(
     let (store, layer) = (tools.store.clone(), job.claim.layer.clone());
     let listed = blocking(move || store.files_in(&layer, "work", SEND)).await??;
     let mut files = Vec::new();
+    let mut unsent = Unsent::default();
     for file in listed {
-        let Ok(name) = String::from_utf8(file.name) else {
-            usage
-                .notes
-                .push("a file whose name is not UTF-8 was not sent".to_owned());
-            continue;
+        let name = match String::from_utf8(file.name) {
+            Ok(name) => name,
+            Err(other) => {
+                unsent.add(&String::from_utf8_lossy(other.as_bytes()));
+                continue;
+            }
         };
         if file.size > FILE_BYTES || files.len() == FILES {
-            usage.notes.push(format!(
-                "{name} was not sent: at most {FILES} files of {} MiB go with a reply",
-                FILE_BYTES >> 20
-            ));
+            unsent.add(&name);
             continue;
         }
         let opened = tools
@@ -254,5 +253,35 @@ async fn files_to_send(
         files.push(ReplyFile { name, blob, size });
     }
     faults::point("report.files");
+    usage.notes.extend(unsent.note());
     Ok(files)
+}
+
+/// Files that are not sent, as one line however many they are. Their names are hostile text.
+#[derive(Default)]
+struct Unsent {
+    first: Option<String>,
+    more: usize,
+}
+
+impl Unsent {
+    fn add(&mut self, name: &str) {
+        let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+        match self.first {
+            None => self.first = Some(name.chars().map(plain).collect()),
+            Some(_) => self.more += 1,
+        }
+    }
+
+    fn note(self) -> Option<String> {
+        let first = self.first?;
+        let (mib, more) = (FILE_BYTES >> 20, self.more);
+        let others = match more {
+            0 => String::new(),
+            _ => format!(" and {more} more"),
+        };
+        Some(format!(
+            "{first}{others} not sent: at most {FILES} files of {mib} MiB with names in UTF-8 go with a reply"
+        ))
+    }
 }

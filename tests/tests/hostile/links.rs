@@ -18,7 +18,9 @@ async fn nothing_but_regular_files_of_its_own_goes_with_a_reply() {
     let world = world(Limits::default()).await;
     let agent = world.shell().await;
     let (text, sent) = files(&world, agent, &message(SEND)).await;
-    assert_eq!(text, "done");
+    assert!(text.starts_with("done\n\nnote: "), "{text}");
+    let controls = |letter: char| letter.is_control() && letter != '\n';
+    assert!(!text.contains(controls), "{text:?}");
     assert!(sent.len() >= 5, "{sent:?}");
     let expected = [
         ("plain", 5),
@@ -43,6 +45,21 @@ async fn nothing_but_regular_files_of_its_own_goes_with_a_reply() {
         text.contains("keptkept/etc\n") && text.contains("below"),
         "{text}"
     );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_files_to_send_are_one_line() {
+    let world = world(Limits::default()).await;
+    let agent = world.shell().await;
+    let many = "mkdir send; cd send; touch $(seq -f $'\\e]0;%04.0f\\a' 3000); echo done";
+    let (text, sent) = files(&world, agent, many).await;
+    let note = "done\n\nnote: \u{fffd}]0;0011\u{fffd} and 2989 more not sent: at most 10 files";
+    assert!(
+        text.starts_with(note) && text.lines().count() == 3,
+        "{text:.300}"
+    );
+    assert_eq!(sent.len(), 10);
     world.end().await;
 }
 

@@ -47,7 +47,7 @@ pub(crate) async fn refuses(world: &World, agent: AgentId, body: &str, at_least:
     lines
 }
 
-/// The lines of a table.
+/// The lines of a table; Mayfly's own notes below it are left out.
 pub(crate) fn lines(text: &str) -> Lines {
     let line = |line: &str| {
         let (name, verdict) = line
@@ -55,7 +55,8 @@ pub(crate) fn lines(text: &str) -> Lines {
             .unwrap_or((line, "BROKEN no verdict"));
         (name.to_owned(), verdict.to_owned())
     };
-    text.lines().map(line).collect()
+    let notes = |line: &&str| line.is_empty() || line.starts_with("note: ");
+    text.lines().filter(|line| !notes(line)).map(line).collect()
 }
 
 /// Runs the same table as root in a container with the engine's usual capabilities, a root that
