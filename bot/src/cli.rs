@@ -4,6 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use mayfly_domain::SandboxRef;
+use mayfly_orchestrator::snapshot::oci::Compress;
 
 use crate::{
     commands,
@@ -247,6 +248,37 @@ Examples:
         agent: String,
         /// A tick that kept changes, see mayfly agent log
         tick: Option<String>,
+    },
+    /// Write an agent's files and history as an image layout
+    #[command(after_help = "\
+Other tools read it: skopeo inspect oci:DIR, umoci unpack --image DIR:latest BUNDLE. The root file
+system of its image is not in it. Messages that wait stay here.
+
+Examples:
+  mayfly agent export 1a2b3c4d -o agent.tar
+  mayfly agent export 1a2b3c4d 5e6f7a8b --compress zstd -o folder")]
+    Export {
+        /// Its id, or any unique end of it
+        agent: String,
+        /// As of a tick that kept changes, see mayfly agent log
+        tick: Option<String>,
+        /// A new file, if its name ends in .tar, or a new folder
+        #[arg(short, long, value_name = "FILE.tar|DIR")]
+        output: PathBuf,
+        /// gzip, zstd or none; zstd is faster, but few tools read it
+        #[arg(long, value_name = "HOW", default_value = "gzip")]
+        compress: Compress,
+        /// Leave out what the image has in /work and /home/agent: an import then needs the image
+        #[arg(long)]
+        without_base: bool,
+    },
+    /// Make an agent of an export
+    #[command(after_help = "\
+Prints the agent's id: that of the export, or a new one where that is taken here.")]
+    Import {
+        /// What mayfly agent export wrote
+        #[arg(value_name = "FILE.tar|DIR")]
+        from: PathBuf,
     },
     /// Remove an agent and what only it needs
     Rm {

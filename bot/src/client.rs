@@ -6,8 +6,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode, body::Bytes, header};
 use hyper_util::rt::TokioIo;
 use mayfly_orchestrator::backup::{BackupView, inspect::LayersView};
+use mayfly_orchestrator::snapshot::oci::Exported;
 use mayfly_orchestrator::view::{
-    AgentView, GcView, MessageView, ReadyView, RollbackView, StopView, TickDetail, TickView,
+    AgentView, GcView, ImportView, MessageView, ReadyView, RollbackView, StopView, TickDetail,
+    TickView,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
@@ -15,7 +17,7 @@ use tokio::net::UnixStream;
 use crate::{
     exit::{Exit, Failure},
     http::{
-        BackupBody, LayersBody, Problem,
+        BackupBody, ExportBody, ImportBody, LayersBody, Problem,
         wire::{CreateBody, EmptyBody, ForkBody, GcBody, RollbackBody, SendBody, StopBody},
     },
 };
@@ -156,6 +158,14 @@ impl Client {
 
     pub async fn backup(&self, body: &BackupBody) -> Answer<BackupView> {
         self.post("/v1/backup", body).await
+    }
+
+    pub async fn export(&self, body: &ExportBody) -> Answer<Exported> {
+        self.post("/v1/export", body).await
+    }
+
+    pub async fn import(&self, body: &ImportBody) -> Answer<ImportView> {
+        self.post("/v1/import", body).await
     }
 
     pub async fn layers(&self, body: &LayersBody) -> Answer<LayersView> {

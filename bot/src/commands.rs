@@ -3,6 +3,7 @@
 pub(crate) mod adopt;
 pub(crate) mod agent;
 pub(crate) mod backup;
+pub(crate) mod portable;
 pub(crate) mod check;
 pub(crate) mod doctor;
 pub(crate) mod gc;

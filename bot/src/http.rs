@@ -8,6 +8,7 @@ mod files;
 mod gate;
 mod listen;
 mod owner;
+mod portable;
 mod problem;
 mod routes;
 mod serve;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use files::unescaped;
 pub use listen::{ListenError, SocketFile, read_or_make_token};
 pub use owner::{BackupBody, LayersBody};
+pub use portable::{ExportBody, ImportBody};
 pub use problem::Problem;
 
 /// What every handler may use.
@@ -77,12 +79,16 @@ impl Server {
             commands,
             stopping: supervisor.stopping(),
         };
-        let plain = routes::router(api.clone()).merge(owner::router(api.clone()));
+        let every = routes::router(api.clone()).merge(portable::router(api.clone()));
+        let plain = every
+            .clone()
+            .merge(owner::router(api.clone()))
+            .merge(portable::owner(api));
         let unix = serve::serve(self.unix, plain, supervisor.clone());
         supervisor.standing("http on the socket", unix);
         if let Some((listener, gate)) = self.tcp {
             let checked = middleware::from_fn_with_state(gate.into(), gate::check);
-            let gated = routes::router(api).layer(checked);
+            let gated = every.layer(checked);
             let tcp = serve::serve(listener, gated, supervisor.clone());
             supervisor.standing("http on tcp", tcp);
         }

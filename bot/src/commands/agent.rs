@@ -7,7 +7,7 @@ use mayfly_orchestrator::view::{AgentView, MessageView};
 use serde::Serialize;
 
 use super::{
-    send,
+    portable, send,
     states::{self, Shown},
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     client::once,
     door,
     exit::{Exit, Failure},
-    http::wire::CreateBody,
+    http::{ExportBody, wire::CreateBody},
     render,
 };
 
@@ -100,6 +100,23 @@ pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Fail
             });
             screen.show(&view.await?, |view, _| view.short.clone());
         }
+        AgentVerb::Export {
+            agent,
+            tick,
+            output,
+            compress,
+            without_base,
+        } => {
+            let body = ExportBody {
+                agent,
+                tick,
+                into: output,
+                compress,
+                without_base,
+            };
+            return portable::export(context, body).await;
+        }
+        AgentVerb::Import { from } => return portable::import(context, &from).await,
         AgentVerb::Rm { agent, force } => {
             door::through(config, async |client| {
                 once(client.remove(&agent, force).await, "mayfly agent list")

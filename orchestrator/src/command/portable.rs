@@ -6,8 +6,8 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs,
-    io::{Read, Write},
+    fs::{self, File},
+    io::{BufReader, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -24,7 +24,7 @@ use crate::{
     },
     observe,
     snapshot::{
-        Slot, Store,
+        Slot, Store, StoreError,
         oci::{
             AgentRow, Archive, Budget, Compress, Export, Exported, FORM, History, LABEL_FORM,
             MessageRow, OciError, Output, Records, ReplyRow, SnapshotRow, TickLayer, TickRow,
@@ -56,6 +56,24 @@ impl Default for ExportAs {
     }
 }
 
+/// Where an export goes.
+pub enum ExportTo {
+    /// A folder that does not exist yet.
+    Folder(PathBuf),
+    /// A file that does not exist yet.
+    File(PathBuf),
+    /// The bytes of a tar file.
+    Tar(Box<dyn Write + Send>),
+}
+
+/// Where an import comes from.
+pub enum ImportFrom {
+    /// A layout in a folder, or a tar file of one.
+    Path(PathBuf),
+    /// The bytes of a tar file.
+    Tar(Box<dyn Read + Send>),
+}
+
 /// An export whose layers are pinned; nothing is written yet.
 pub struct PreparedExport {
     commands: Commands,
@@ -84,19 +102,14 @@ impl Commands {
                 "the state's layers are not kept any more: export a later one".to_owned(),
             ));
         };
-        match self.history_of(&agent, at, &pinned, how).await {
-            Ok(history) => Ok(PreparedExport {
-                commands: self.clone(),
-                pinned,
-                agent,
-                history,
-                how,
-            }),
-            Err(error) => {
-                self.db.unpin_states(pinned).await?;
-                Err(error)
-            }
-        }
+        let history = self.history_of(&agent, at, &pinned, how).await?;
+        Ok(PreparedExport {
+            commands: self.clone(),
+            pinned,
+            agent,
+            history,
+            how,
+        })
     }
 
     async fn history_of(
@@ -177,11 +190,8 @@ impl Commands {
         Ok(history)
     }
 
-    /// Makes an agent of a layout's tar file. Answers with its id, which may be a new one.
-    pub async fn import(
-        &self,
-        from: impl Read + Send + 'static,
-    ) -> Result<ImportView, RequestError> {
+    /// Makes an agent of a layout. Answers with its id, which may be a new one.
+    pub async fn import(&self, from: ImportFrom) -> Result<ImportView, RequestError> {
         // Reconcilers must not take what is in the making for what a crash left.
         let _making = self.making.read().await;
         let staging = LayerId::new();
@@ -196,7 +206,7 @@ impl Commands {
     async fn import_into(
         &self,
         staging: &LayerId,
-        from: impl Read + Send + 'static,
+        from: ImportFrom,
     ) -> Result<ImportView, RequestError> {
         let (aside, disk) = (self.store.staging(staging), self.host_disk.clone());
         let (archive, records) = blocking(move || {
@@ -206,8 +216,19 @@ impl Commands {
             for folder in [&aside, &layout, &transcripts] {
                 made(folder)?;
             }
-            receive(from, &layout, &mut budget)?;
-            let archive = Archive::open(&layout)?;
+            let archive = match from {
+                ImportFrom::Path(path) if path.is_dir() => Archive::open(&path)?,
+                ImportFrom::Path(path) => {
+                    let file = File::open(&path);
+                    let file = file.map_err(|source| StoreError::Io { path, source })?;
+                    receive(BufReader::new(file), &layout, &mut budget)?;
+                    Archive::open(&layout)?
+                }
+                ImportFrom::Tar(from) => {
+                    receive(from, &layout, &mut budget)?;
+                    Archive::open(&layout)?
+                }
+            };
             let records = archive.records(&transcripts, &mut budget)?;
             Ok((archive, records))
         })
@@ -373,43 +394,56 @@ impl Commands {
 }
 
 impl PreparedExport {
-    /// Writes the layout as a tar file, in one pass. Legal once; afterwards the pins are gone.
-    pub async fn write(
-        self,
-        mut to: impl Write + Send + 'static,
-    ) -> Result<Exported, RequestError> {
-        let PreparedExport {
-            commands,
-            pinned,
-            agent,
-            history,
-            how,
-        } = self;
-        let (store, data_dir) = (commands.store.clone(), commands.data_dir.clone());
-        let layers = layers(&pinned, &history);
-        let staging = LayerId::new();
-        let _making = commands.making.read().await;
-        let written = blocking(move || {
-            let aside = store.staging(&staging);
-            made(&aside)?;
-            let done = write(
-                &store,
-                &agent,
-                &history,
-                &layers,
-                how,
-                &data_dir,
-                Output::Tar {
-                    to: &mut to,
-                    aside: &aside,
-                },
-            );
-            store.discard(&staging)?;
-            done
+    /// Writes the layout. Legal once.
+    pub async fn write(self, to: ExportTo) -> Result<Exported, RequestError> {
+        let _making = self.commands.making.clone().read_owned().await;
+        blocking(move || match to {
+            ExportTo::Folder(path) => self.write_to(Output::Folder(&path)),
+            ExportTo::File(path) => self.write_file(&path),
+            ExportTo::Tar(mut to) => self.write_tar(&mut *to),
         })
-        .await;
-        commands.db.unpin_states(pinned).await?;
-        written
+        .await
+    }
+
+    fn write_tar(&self, to: &mut dyn Write) -> Result<Exported, OciError> {
+        let store = &self.commands.store;
+        let staging = LayerId::new();
+        let aside = store.staging(&staging);
+        made(&aside)?;
+        let done = self.write_to(Output::Tar { to, aside: &aside });
+        store.discard(&staging)?;
+        done
+    }
+
+    /// Under another name until it is whole.
+    fn write_file(&self, path: &Path) -> Result<Exported, OciError> {
+        let fault = |source| {
+            let path = path.to_owned();
+            OciError::from(StoreError::Io { path, source })
+        };
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        if path.symlink_metadata().is_ok() {
+            return Err(fault(std::io::ErrorKind::AlreadyExists.into()));
+        }
+        let mut file = File::create_new(&part).map_err(fault)?;
+        let named = self.write_tar(&mut file).and_then(|done| {
+            let named = file.sync_all().and_then(|()| fs::rename(&part, path));
+            named.map(|()| done).map_err(fault)
+        });
+        if named.is_err() {
+            // Its name says that it is not whole.
+            let _ = fs::remove_file(&part);
+        }
+        named
+    }
+
+    fn write_to(&self, output: Output<'_>) -> Result<Exported, OciError> {
+        let layers = layers(&self.pinned, &self.history);
+        let commands = &self.commands;
+        let (store, data_dir) = (&commands.store, &commands.data_dir);
+        let (agent, history) = (&self.agent, &self.history);
+        write(store, agent, history, &layers, self.how, data_dir, output)
     }
 }
 
@@ -614,8 +648,8 @@ fn move_transcripts(
     from: &Path,
     to: &Path,
     names: &HashMap<TickId, TickId>,
-) -> Result<(), crate::snapshot::StoreError> {
-    let fault = |path: &Path, source| crate::snapshot::StoreError::Io {
+) -> Result<(), StoreError> {
+    let fault = |path: &Path, source| StoreError::Io {
         path: path.to_owned(),
         source,
     };
@@ -624,11 +658,11 @@ fn move_transcripts(
         let old = from.join(format!("{old}.jsonl"));
         if old.is_file() {
             let new = to.join(format!("{new}.jsonl"));
-            let moved = fs::rename(&old, &new).and_then(|()| fs::File::open(&new)?.sync_all());
+            let moved = fs::rename(&old, &new).and_then(|()| File::open(&new)?.sync_all());
             moved.map_err(|error| fault(&new, error))?;
         }
     }
-    let synced = fs::File::open(to).and_then(|folder| folder.sync_all());
+    let synced = File::open(to).and_then(|folder| folder.sync_all());
     synced.map_err(|error| fault(to, error))
 }
 
@@ -637,7 +671,7 @@ fn made(folder: &Path) -> Result<(), OciError> {
     let made = fs::DirBuilder::new().mode(0o700).create(folder);
     made.map_err(|source| {
         let path = folder.to_owned();
-        crate::snapshot::StoreError::Io { path, source }.into()
+        StoreError::Io { path, source }.into()
     })
 }
 

@@ -7,7 +7,7 @@ use mayfly_domain::{
 };
 use sqlx::{Row as _, any::AnyRow};
 
-use super::{Db, DbError, Tx, parse, parse_opt, ticks::insert_layer};
+use super::{Db, DbError, Tx, parse, parse_opt, pins::Pin, ticks::insert_layer};
 use crate::{
     clock,
     sandbox::Names,
@@ -16,9 +16,6 @@ use crate::{
         oci::{History, ReplyRow},
     },
 };
-
-/// What the pins of readers begin with: they do not outlive their process.
-const READER: &str = "r.";
 
 /// One state on the way to the one that is exported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +32,13 @@ pub struct PortableState {
     pub created_at: i64,
 }
 
-/// States whose layers stay until [`Db::unpin_states`].
+/// States as they can be read, for as long as this lives.
 #[derive(Debug)]
 pub struct PinnedStates {
     /// Oldest first.
     pub states: Vec<PortableState>,
-    pin: String,
+    /// Keeps their layers.
+    pub pin: Pin,
 }
 
 /// The rows of an import.
@@ -66,7 +64,7 @@ impl Db {
         base: &BaseId,
         last: Option<SnapshotId>,
     ) -> Result<Option<PinnedStates>, DbError> {
-        let pin = format!("{READER}{}", uuid::Uuid::now_v7());
+        let pin = self.new_pin();
         let mut tx = self.begin().await?;
         let rows = sqlx::query(
             "WITH RECURSIVE chain (id, parent, depth) AS (
@@ -92,7 +90,7 @@ impl Db {
             sqlx::query(
                 "INSERT INTO pins (id, layer, reason, created_at) VALUES ($1, $2, 'export', $3)",
             )
-            .bind(format!("{pin}.{n}"))
+            .bind(format!("{}.{n}", pin.id))
             .bind(name)
             .bind(clock::unix_ms())
             .execute(&mut *tx)
@@ -100,15 +98,6 @@ impl Db {
         }
         tx.commit().await?;
         Ok(Some(PinnedStates { states, pin }))
-    }
-
-    /// The export is over.
-    pub async fn unpin_states(&self, pinned: PinnedStates) -> Result<(), DbError> {
-        sqlx::query("DELETE FROM pins WHERE id LIKE $1")
-            .bind(format!("{}.%", pinned.pin))
-            .execute(self.writer())
-            .await?;
-        Ok(())
     }
 
     /// An agent's messages that have their outcome, in order, and when they got it.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use mayfly_domain::{BaseId, LayerId, TickId};
+use serde::{Deserialize, Serialize};
 use sha2::Digest;
 
 use super::{
@@ -63,7 +64,7 @@ pub struct TickLayer {
 }
 
 /// What an export made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exported {
     /// The manifest's, `sha256:…`: the name of exactly this state and history.
     pub digest: String,

@@ -1,0 +1,164 @@
+//! An agent that travels: out of one installation, into another that never saw its image, and on.
+
+use mayfly_domain::AgentId;
+use mayfly_orchestrator::{
+    command::{
+        RequestError,
+        portable::{ExportAs, ExportTo, ImportFrom},
+    },
+    sandbox::fake::Fake,
+    snapshot::oci::Compress,
+    view::{ImportView, TickView},
+};
+use mayfly_tests::world::{Setup, World};
+use tempfile::TempDir;
+
+async fn world() -> World {
+    World::fake(Setup::default(), Fake::new).await
+}
+
+async fn export(world: &World, agent: AgentId, how: ExportAs, to: ExportTo) {
+    let prepared = world.commands().prepare_export(agent, None, how).await;
+    prepared.unwrap().write(to).await.unwrap();
+}
+
+async fn import(world: &World, from: &std::path::Path) -> Result<ImportView, RequestError> {
+    let from = ImportFrom::Path(from.to_owned());
+    world.commands().import(from).await
+}
+
+/// What `agent log` shows, but for what a removal of earlier layers may change.
+async fn log(world: &World, agent: AgentId) -> Vec<TickView> {
+    world.commands().ticks(agent).await.unwrap()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[tokio::test]
+async fn an_agent_goes_on_where_it_is_imported() {
+    let (here, there) = (world().await, world().await);
+    let agent = here.shell().await;
+    here.reply(agent, "echo one > note; echo said one").await;
+    here.reply(agent, "echo two >> note; mkdir d; echo x > d/x")
+        .await;
+    here.reply(agent, "exit 3").await;
+    let out = folder();
+    for compress in [Compress::Gzip, Compress::Zstd, Compress::None] {
+        let how = ExportAs {
+            compress,
+            ..ExportAs::default()
+        };
+        let to = out.path().join(format!("{compress:?}.tar"));
+        export(&here, agent, how, ExportTo::File(to)).await;
+    }
+    let view = import(&there, &out.path().join("Gzip.tar")).await.unwrap();
+    assert_eq!(view.agent.id, agent, "nobody has the id there");
+    assert_eq!(log(&here, agent).await, log(&there, agent).await);
+    let tick = log(&here, agent).await[0].id;
+    let transcript = |world: &World| {
+        let commands = world.commands().clone();
+        async move { commands.tick(tick).await.unwrap().transcript }
+    };
+    assert_eq!(transcript(&here).await, transcript(&there).await);
+    let first = here
+        .commands()
+        .message(log(&here, agent).await[0].message)
+        .await
+        .unwrap();
+    let same = there.commands().message(first.id).await.unwrap();
+    assert_eq!(first, same);
+    assert_eq!(
+        there.reply(agent, "cat note d/x").await.trim(),
+        "one\ntwo\nx"
+    );
+    // Back to the state after its first tick, which was another installation's.
+    there.commands().rollback(agent, Some(tick)).await.unwrap();
+    assert_eq!(there.reply(agent, "cat note").await.trim(), "one");
+    // A second import is another agent, with a history of its own.
+    let again = import(&there, &out.path().join("Zstd.tar")).await.unwrap();
+    assert_ne!(again.agent.id, agent);
+    assert_eq!(again.was, agent);
+    let titles = |ticks: Vec<TickView>| -> Vec<String> {
+        ticks.into_iter().map(|tick| tick.title).collect()
+    };
+    let copy = again.agent.id;
+    assert_eq!(
+        titles(log(&here, agent).await),
+        titles(log(&there, copy).await)
+    );
+    assert_eq!(there.reply(copy, "cat note").await.trim(), "one\ntwo");
+    assert_eq!(
+        there.sql("SELECT count(*) FROM bases"),
+        "1",
+        "one base is enough"
+    );
+    here.end().await;
+    there.end().await;
+}
+
+#[tokio::test]
+async fn sn_12_a_broken_archive_leaves_no_row_and_no_file() {
+    let (here, there) = (world().await, world().await);
+    let agent = here.shell().await;
+    here.reply(agent, "head -c 100000 /dev/urandom > noise")
+        .await;
+    let out = folder();
+    let path = out.path().join("a.tar");
+    export(
+        &here,
+        agent,
+        ExportAs::default(),
+        ExportTo::File(path.clone()),
+    )
+    .await;
+    let whole = std::fs::read(&path).unwrap();
+    for at in [whole.len() / 3, whole.len() / 2, whole.len() - 3000] {
+        let mut broken = whole.clone();
+        broken[at] ^= 1;
+        std::fs::write(&path, &broken).unwrap();
+        let error = import(&there, &path).await.unwrap_err();
+        assert!(matches!(error, RequestError::Invalid(_)), "{error}");
+    }
+    for table in [
+        "agents",
+        "layers",
+        "bases",
+        "snapshots",
+        "ticks",
+        "messages",
+    ] {
+        let count = there.sql(&format!("SELECT count(*) FROM {table}"));
+        assert_eq!(count, "0", "{table}");
+    }
+    for place in ["l", "u", "b", "t", "transcripts"] {
+        let left = std::fs::read_dir(there.data_dir().join(place));
+        let left = left.map(|entries| entries.count()).unwrap_or_default();
+        assert_eq!(left, 0, "{place}");
+    }
+    here.end().await;
+    there.end().await;
+}
+
+#[tokio::test]
+async fn an_export_is_pinned_until_it_is_written_and_a_removed_agent_is_still_exported() {
+    let world = world().await;
+    let agent = world.shell().await;
+    world.reply(agent, "echo kept > file").await;
+    let prepared = world
+        .commands()
+        .prepare_export(agent, None, ExportAs::default())
+        .await
+        .unwrap();
+    world.commands().remove_agent(agent, false).await.unwrap();
+    mayfly_orchestrator::reconcile::garbage(&world.service().worker().tools)
+        .await
+        .unwrap();
+    let out = folder();
+    let to = out.path().join("layout");
+    prepared.write(ExportTo::Folder(to.clone())).await.unwrap();
+    let view = import(&world, &to).await.unwrap();
+    assert_eq!(world.reply(view.agent.id, "cat file").await.trim(), "kept");
+    world.end().await;
+}
