@@ -166,7 +166,12 @@ impl Post {
             view = match self.patience {
                 Patience::Until(end) => match tokio::time::timeout_at(end, asked).await {
                     Ok(view) => view?,
-                    Err(_) => return Ok(client.message(&id, Duration::ZERO).await?),
+                    Err(_) => {
+                        if !told {
+                            self.tell_trouble(client, spinner).await;
+                        }
+                        return Ok(client.message(&id, Duration::ZERO).await?);
+                    }
                 },
                 _ => asked.await?,
             };

@@ -1,0 +1,140 @@
+use std::{
+    net::TcpListener,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use mayfly_tests::server::Server;
+
+use super::{PROGRAM, printed, refused, simulated};
+
+#[test]
+fn a_second_server_is_refused_by_the_first_ones_name() {
+    let server = simulated();
+    let pid = server.pid().to_string();
+    let since = Instant::now();
+    let second = server.mayfly(&["serve", "--simulate"]);
+    refused(&second, 6, &["in use by mayfly serve", &pid, "--data-dir"]);
+    refused(
+        &server.mayfly(&["adopt"]),
+        6,
+        &["in use by mayfly serve", &pid],
+    );
+    assert!(since.elapsed() < Duration::from_secs(5));
+    server.agent();
+}
+
+#[test]
+fn a_server_waits_for_a_command_that_is_at_work() {
+    let mut server = Server::new(PROGRAM);
+    let agent = server.agent();
+    let mut send = server.command(&["agent", "send", &agent, "sleep 3; echo done"]);
+    let send = send.stdout(Stdio::piped()).spawn().expect("it starts");
+    let running = "SELECT count(*) FROM ticks WHERE outcome IS NULL";
+    while server.sql(running) != "1" {
+        thread::sleep(Duration::from_millis(20));
+    }
+    server.start();
+    let output = send.wait_with_output().expect("it ends");
+    assert_eq!(output.stdout, b"done\n");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !server.log().contains("mayfly listens") {
+        assert!(Instant::now() < deadline, "{}", server.log());
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(
+        server.log().contains("waiting for its end"),
+        "{}",
+        server.log()
+    );
+    server.stop();
+    server.assert_nothing_left();
+}
+
+#[test]
+fn a_taken_port_is_named_with_the_way_to_another() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let server = Server::new(PROGRAM).env("MAYFLY__HTTP__LISTEN", &address);
+    let output = server.mayfly(&["serve", "--simulate"]);
+    refused(&output, 5, &[&address, "taken", "http.listen"]);
+    let server = Server::new(PROGRAM).env("MAYFLY__HTTP__LISTEN", "192.0.2.1:80");
+    let output = server.mayfly(&["serve", "--simulate"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains("cannot listen on 192.0.2.1:80"), "{said}");
+}
+
+#[test]
+fn simulated_and_real_agents_do_not_share_a_data_dir() {
+    let mut server = simulated();
+    server.agent();
+    server.stop();
+    let command = server.mayfly(&["agent", "list"]);
+    refused(
+        &command,
+        6,
+        &["simulated agents", "mayfly serve --simulate"],
+    );
+    refused(&server.mayfly(&["adopt"]), 6, &["nothing to adopt"]);
+    let real = Server::new(PROGRAM);
+    real.agent();
+    let output = real.mayfly(&["serve", "--simulate"]);
+    refused(&output, 6, &["real agents", "--data-dir"]);
+    server.start();
+    assert_eq!(
+        server.json(&["agent", "list"]).as_array().map(Vec::len),
+        Some(1)
+    );
+}
+
+#[test]
+fn who_is_not_root_is_told_so() {
+    let server = simulated();
+    let as_nobody = |server: &Server, arguments: &[&str]| {
+        let program = server.command(arguments);
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.arg(program.get_program()).args(program.get_args());
+        command.envs(
+            program
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        command.output().expect("setpriv is installed")
+    };
+    let shut = as_nobody(&server, &["agent", "list"]);
+    refused(&shut, 6, &["cannot be entered", "as root"]);
+    let folder = tempfile::Builder::new()
+        .prefix("mn")
+        .tempdir()
+        .expect("a folder");
+    std::os::unix::fs::chown(folder.path(), Some(65534), Some(65534)).expect("chown");
+    let own = Server::new(PROGRAM).at(&folder.path().join("d"));
+    for arguments in [["agent", "list"].as_slice(), &["agent", "new"], &["serve"]] {
+        refused(
+            &as_nobody(&own, arguments),
+            13,
+            &["65534", "run mayfly as root"],
+        );
+    }
+    assert!(!own.data_dir().exists());
+}
+
+#[test]
+fn a_database_that_vanishes_under_a_server_is_no_panic() {
+    let mut server = simulated();
+    let agent = server.agent();
+    printed(&server.mayfly(&["agent", "send", &agent, "echo before"]));
+    for name in ["mayfly.db", "mayfly.db-wal", "mayfly.db-shm"] {
+        std::fs::remove_file(server.data_dir().join(name)).expect("it is there");
+    }
+    for text in ["echo one", "echo two"] {
+        let sent = server.mayfly(&["agent", "send", &agent, text, "--timeout", "5"]);
+        assert!(sent.status.code().is_some(), "{sent:?}");
+    }
+    assert!(server.running(), "{}", server.log());
+    server.stop();
+    assert!(!server.log().contains("panicked"), "{}", server.log());
+}
