@@ -39,6 +39,7 @@ impl Screen {
     /// To standard output, with one line end. A reader that went away is not our fault.
     pub(crate) fn answer(self, text: &str) {
         let mut out = stdout().lock();
+        let text = &harmless(text, out.is_terminal());
         let line_end = if text.is_empty() || text.ends_with('\n') {
             ""
         } else {
@@ -49,7 +50,9 @@ impl Screen {
 
     /// To standard error.
     pub(crate) fn notice(self, text: &str) {
-        let _ = writeln!(stderr().lock(), "{}", text.trim_end());
+        let mut out = stderr().lock();
+        let text = harmless(text.trim_end(), out.is_terminal());
+        let _ = writeln!(out, "{text}");
     }
 
     pub(crate) fn dim(self, text: &str) -> String {
@@ -89,5 +92,50 @@ impl Screen {
         bar.set_style(style.expect("a constant template"));
         bar.enable_steady_tick(Duration::from_millis(120));
         bar
+    }
+}
+
+/// What agents write may colour a terminal and nothing else: no moving cursor, no title, no reply
+/// typed in a person's name. Where no terminal is, every byte stays.
+fn harmless(text: &str, terminal: bool) -> String {
+    if !terminal {
+        return text.to_owned();
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = colour_length(rest);
+        let length = colour.unwrap_or(c.len_utf8());
+        match c {
+            _ if colour.is_some() => shown.push_str(&rest[..length]),
+            '\n' | '\t' => shown.push(c),
+            c if c.is_control() => shown.push('\u{fffd}'),
+            c => shown.push(c),
+        }
+        rest = &rest[length..];
+    }
+    shown
+}
+
+/// Bytes of the colour sequence that the text begins with (ECMA-48, SGR: `ESC [ 0-9; m`).
+fn colour_length(text: &str) -> Option<usize> {
+    let codes = text.strip_prefix("\x1b[")?;
+    let end = codes.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    codes[end..].starts_with('m').then_some(2 + end + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::harmless;
+
+    #[test]
+    fn agents_may_colour_a_terminal_and_nothing_else() {
+        let sly = "a\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b[2J\r\x1b[6n\u{9b}b\tc\n";
+        let shown = harmless(sly, true);
+        assert_eq!(
+            shown,
+            "a\x1b[31mred\x1b[0m\u{fffd}]0;title\u{fffd}\u{fffd}[2J\u{fffd}\u{fffd}[6n\u{fffd}b\tc\n"
+        );
+        assert_eq!(harmless(sly, false), sly);
     }
 }
