@@ -74,3 +74,9 @@ pub fn sql(database: &std::path::Path, query: &str) -> String {
     .trim()
     .to_owned()
 }
+
+/// Changes an embedded database, as time or another program would have.
+pub fn change(database: &std::path::Path, statement: &str) {
+    let database = database.to_str().expect("test paths are UTF-8");
+    run("sqlite3", &["-cmd", ".timeout 10000", database, statement]);
+}

@@ -12,6 +12,7 @@ use mayfly_orchestrator::{
     clock::Lease,
     command::{Commands, NewAgent, RequestError, Send},
     outbox::Platforms,
+    retention::Ask,
     sandbox::{
         Backend, Names,
         docker::{Docker, DockerOptions},
@@ -20,7 +21,7 @@ use mayfly_orchestrator::{
     },
     service::{Parts, Service},
     supervise::Supervisor,
-    view::MessageView,
+    view::{GcView, MessageView},
     worker::{WorkerConfig, host_disk::DiskConfig},
 };
 use tempfile::TempDir;
@@ -86,6 +87,15 @@ impl World {
             .prefix("mw")
             .tempdir()
             .expect("a temporary folder");
+        World::start(setup, folder, None).await
+    }
+
+    /// On real Docker, with a data dir in this folder.
+    pub async fn docker_in(setup: Setup, parent: &std::path::Path) -> World {
+        let folder = tempfile::Builder::new()
+            .prefix("mw")
+            .tempdir_in(parent)
+            .expect("a folder");
         World::start(setup, folder, None).await
     }
 
@@ -169,6 +179,19 @@ impl World {
     /// Asks the database.
     pub fn sql(&self, query: &str) -> String {
         engine::sql(&self.data_dir.join("mayfly.db"), query)
+    }
+
+    /// Changes the database, as time or another program would have.
+    pub fn change(&self, statement: &str) {
+        engine::change(&self.data_dir.join("mayfly.db"), statement)
+    }
+
+    /// Lets states expire and removes what nothing needs.
+    pub async fn gc(&self) -> GcView {
+        self.commands()
+            .gc(Ask::default())
+            .await
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// A new agent of the `shell` profile.

@@ -304,3 +304,6 @@ struct Walked {
     layers: HashSet<LayerId>,
     broken: bool,
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //! another link. A crash leaves either nothing or the whole file under the new name.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     os::{fd::OwnedFd, unix::fs::FileExt},
 };
@@ -19,12 +19,17 @@ use super::{
 
 /// The name a copy has until it is whole.
 const ASIDE: &[u8] = b"f";
+/// A file with more names than half of what ext4 allows (65,000) is copied before the first link:
+/// else the limit would come in the middle, and tear the group of its names.
+const MANY: u64 = 32_000;
 
 pub(super) struct Placer<'a> {
     out: &'a Tree,
     aside: &'a OwnedFd,
     /// Where the copy of an inode went, so that its other names are links to it.
     copies: HashMap<(u64, u64), (Vec<u8>, Vec<u8>)>,
+    /// Inodes that were linked before they came near [`MANY`], which links of ours may bring them.
+    linked: HashSet<(u64, u64)>,
 }
 
 /// A stored file by its folder's handle.
@@ -41,6 +46,7 @@ impl<'a> Placer<'a> {
             out,
             aside,
             copies: HashMap::new(),
+            linked: HashSet::new(),
         }
     }
 
@@ -62,11 +68,28 @@ impl<'a> Placer<'a> {
         path: &[u8],
     ) -> std::result::Result<(), StoreError> {
         let link = || ops::link((from.dir, from.name), to);
-        let answer = match ops::may_link().and_then(|()| link()) {
-            Err(Errno::MLINK | Errno::XDEV) => self.copy_once(from, to, path),
-            answer => answer,
+        let answer = match self.is_copied(from.stat) {
+            true => self.copy_once(from, to, path),
+            false => match ops::may_link().and_then(|()| link()) {
+                Err(Errno::MLINK | Errno::XDEV) => self.copy_once(from, to, path),
+                answer => answer,
+            },
         };
         answer.map_err(|error| self.out.fault(&super::tree::join(path, to.1), error))
+    }
+
+    fn is_copied(&mut self, stat: &Stat) -> bool {
+        let inode = (stat.st_dev, stat.st_ino);
+        #[allow(clippy::useless_conversion)] // Its width is the architecture's.
+        let names = u64::from(stat.st_nlink);
+        if names <= MANY / 2 || self.linked.contains(&inode) {
+            return false;
+        }
+        if names <= MANY && !self.copies.contains_key(&inode) {
+            self.linked.insert(inode);
+            return false;
+        }
+        true
     }
 
     fn copy_once(&mut self, from: &Source<'_>, to: (&OwnedFd, &[u8]), path: &[u8]) -> Result<()> {

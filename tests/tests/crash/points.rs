@@ -82,10 +82,12 @@ const OTHERS: &[&str] = &[
     "garbage.base",
     "commit.answer",
     "claim.answer",
+    "rollback.inside",
+    "rollback.after",
 ];
 
 /// No verb leads there yet: the verb that does brings the test.
-const NOT_YET: &[&str] = &["import.built"];
+const NOT_YET: &[&str] = &["import.built", "import.inside"];
 
 /// A point without a crash test fails here.
 #[test]
@@ -289,17 +291,49 @@ fn while_garbage_is_removed() {
     let mut scene = Scene::new();
     scene.server.start();
     let keeper = std::mem::take(&mut scene.agent);
-    scene.settle_in();
-    scene.say("echo two > second; echo ok");
-    scene.server.stop();
-    scene.server.start_with_fault("garbage.forgotten");
+    for point in ["garbage.inside", "garbage.forgotten"] {
+        eprintln!("{point}");
+        scene.settle_in();
+        scene.say("echo two > second; echo ok");
+        scene.server.stop();
+        scene.server.start_with_fault(point);
+        let path = format!("/v1/agents/{}", scene.agent);
+        let _ = scene.ask("DELETE", &path, "", None);
+        scene.server.wait_dead();
+        scene.server.start();
+        scene.agent = keeper.clone();
+        scene.assert_tidy();
+        assert_eq!(scene.server.sql("SELECT count(*) FROM layers"), "1");
+        assert_eq!(scene.say("cat first"), "one");
+    }
+    scene.end();
+}
+
+/// Its row says it is gone, its folder is there: the next round takes it, the next agent on the
+/// image makes it anew.
+#[test]
+fn while_an_unused_base_is_removed() {
+    let mut scene = Scene::new();
+    scene.server.start();
     let path = format!("/v1/agents/{}", scene.agent);
     let _ = scene.ask("DELETE", &path, "", None);
+    scene.server.stop();
+    let database = scene.server.data_dir().join("mayfly.db");
+    for old in ["bases SET used_at = 1", "agents SET removed_at = 1"] {
+        engine::change(&database, &format!("UPDATE {old}"));
+    }
+    scene.server.start_with_fault("garbage.base");
     scene.server.wait_dead();
+    let bases = scene.server.data_dir().join("b");
+    let count = || std::fs::read_dir(&bases).expect("bases").count();
+    assert_eq!(count(), 1);
     scene.server.start();
-    scene.agent = keeper;
-    scene.assert_tidy();
-    assert_eq!(scene.server.sql("SELECT count(*) FROM layers"), "1");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while count() > 0 {
+        assert!(std::time::Instant::now() < deadline, "the base stays");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    scene.settle_in();
     assert_eq!(scene.say("cat first"), "one");
     scene.end();
 }
