@@ -83,9 +83,9 @@ Examples:
     },
     /// Bring the backup DIR back into an empty data dir
     #[command(after_help = "\
-Everything is verified before it is used. What is restored is a new installation, so it never touches
-what the original has on an engine; messages that waited in the backup are run. Go on with one of
-them only.
+Everything is verified before it is used. What is restored is a new installation: it never touches
+what the original has on an engine. Messages that waited in the backup are run, so go on with one
+of both only.
 
 Example:
   mayfly --data-dir /var/lib/mayfly restore /mnt/backups/monday")]

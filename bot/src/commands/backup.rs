@@ -148,10 +148,13 @@ fn backed_up(view: &BackupView) -> String {
 }
 
 fn brought_back(view: &RestoreView, data_dir: &Path) -> String {
+    let agents = match view.agents {
+        1 => "1 agent is".to_owned(),
+        count => format!("{count} agents are"),
+    };
     format!(
-        "{} agents are in data dir {}, as installation {}: mayfly serve goes on with them; never \
+        "{agents} in data dir {}, as installation {}: mayfly serve goes on with them; never \
          go on with the original too",
-        view.agents,
         data_dir.display(),
         view.installation
     )

@@ -99,10 +99,9 @@ async fn weigh(data_dir: &Path) -> Result<LayerSize, BackupError> {
                 continue;
             };
             for entry in entries.flatten() {
-                match weight.add(&entry.path()) {
-                    // Layers come and go; what else is wrong is told where it is copied.
-                    Err(error) => tracing::debug!(%error, "not weighed"),
-                    Ok(()) => {}
+                // Layers come and go; what else is wrong is told where it is copied.
+                if let Err(error) = weight.add(&entry.path()) {
+                    tracing::debug!(%error, "not weighed");
                 }
             }
         }

@@ -219,10 +219,10 @@ pub async fn judge(path: &Path) -> Result<Option<String>, DbError> {
         return Ok(Some(format!("it has a trigger or view \"{name}\"")));
     }
     let root = "SELECT id FROM bases WHERE uid <= 0 OR gid < 0";
-    Ok(match column(&mut connection, root).await?.first() {
-        Some(base) => Some(format!("base {base} names user 0")),
-        None => None,
-    })
+    let found = column(&mut connection, root).await?;
+    Ok(found
+        .first()
+        .map(|base| format!("base {base} names user 0")))
 }
 
 /// A copy that fits together, whatever others write meanwhile.
@@ -237,6 +237,7 @@ pub(super) async fn vacuum_into(
         .bind(path)
         .execute(connection)
         .await?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(())
 }
 
@@ -298,7 +299,6 @@ pub(super) async fn keep_before_upgrade(
     }
     vacuum_into(connection, &aside).await?;
     let file = File::open(&aside)?;
-    file.set_permissions(Permissions::from_mode(0o600))?;
     file.sync_all()?;
     std::fs::rename(&aside, &kept)?;
     File::open(path.parent().unwrap_or(path))?.sync_all()?;

@@ -73,7 +73,7 @@ pub struct Replicator {
 struct Known {
     content: Content,
     /// Names of the original not seen yet.
-    left: u64,
+    left: i64,
     /// A name of the copy: which of the roots, folder, name.
     place: Option<(usize, Vec<u8>, Vec<u8>)>,
 }
@@ -183,12 +183,12 @@ impl Replicator {
     ) {
         let known = self.known.entry(inode).or_insert_with(|| Known {
             content,
-            left: stat.st_nlink as u64,
+            left: i64::try_from(stat.st_nlink).unwrap_or(i64::MAX),
             place: None,
         });
-        known.left = known.left.saturating_sub(1);
+        known.left -= 1;
         known.place = place.or_else(|| known.place.take());
-        if known.left == 0 {
+        if known.left <= 0 {
             self.known.remove(&inode);
         }
     }
@@ -573,4 +573,113 @@ impl Attributes {
 fn create(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(dir, name, flags, 0o600.into())?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::MetadataExt as _};
+
+    use super::*;
+
+    struct Trees(tempfile::TempDir);
+
+    impl Trees {
+        /// Two trees that share a file; the first has another twice.
+        fn new() -> Trees {
+            let trees = Trees(tempfile::tempdir().unwrap());
+            fs::create_dir_all(trees.at("a/d")).unwrap();
+            fs::create_dir(trees.at("b")).unwrap();
+            fs::write(trees.at("a/one"), "one").unwrap();
+            fs::hard_link(trees.at("a/one"), trees.at("a/d/same")).unwrap();
+            fs::write(trees.at("a/d/shared"), vec![7; 10_000]).unwrap();
+            fs::hard_link(trees.at("a/d/shared"), trees.at("b/shared")).unwrap();
+            std::os::unix::fs::symlink("nowhere", trees.at("b/link")).unwrap();
+            trees
+        }
+
+        fn at(&self, path: &str) -> PathBuf {
+            self.0.path().join(path)
+        }
+
+        /// Both, as `a2` and `b2` or so.
+        fn copy(&self, to: &str) -> [String; 2] {
+            let mut replicator = Replicator::new(CancellationToken::new());
+            ["a", "b"].map(|name| {
+                let to = self.at(&format!("{name}{to}"));
+                replicator.copy(&self.at(name), &to, &|_| true).unwrap()
+            })
+        }
+
+        fn digest(&self, of: &str) -> String {
+            let mut replicator = Replicator::new(CancellationToken::new());
+            replicator.digest(&self.at(of)).unwrap()
+        }
+
+        fn inode(&self, path: &str) -> u64 {
+            fs::metadata(self.at(path)).unwrap().ino()
+        }
+    }
+
+    #[test]
+    fn a_copy_has_the_digest_and_the_links_of_its_original() {
+        let trees = Trees::new();
+        let copied = trees.copy("2");
+        assert_eq!(copied, ["a", "b"].map(|name| trees.digest(name)));
+        assert_eq!(copied, ["a2", "b2"].map(|name| trees.digest(name)));
+        assert_eq!(trees.inode("a2/one"), trees.inode("a2/d/same"));
+        assert_eq!(trees.inode("a2/d/shared"), trees.inode("b2/shared"));
+        assert_ne!(trees.inode("a/one"), trees.inode("a2/one"));
+        assert_eq!(fs::read(trees.at("b2/shared")).unwrap(), vec![7; 10_000]);
+    }
+
+    #[test]
+    fn where_links_are_refused_the_file_is_copied_once_more() {
+        let trees = Trees::new();
+        ops::fault::NO_LINKS.set(true);
+        let copied = trees.copy("2");
+        ops::fault::NO_LINKS.set(false);
+        assert_eq!(copied, ["a", "b"].map(|name| trees.digest(name)));
+        assert_ne!(trees.inode("a2/d/shared"), trees.inode("b2/shared"));
+        assert_eq!(fs::read(trees.at("b2/shared")).unwrap(), vec![7; 10_000]);
+        assert_eq!(fs::read(trees.at("a2/d/same")).unwrap(), b"one");
+    }
+
+    #[test]
+    fn a_digest_tells_each_change_but_not_where_the_holes_are() {
+        let trees = Trees::new();
+        let path = trees.at("a/big");
+        let file = File::create(&path).unwrap();
+        let folder = fs::metadata(trees.at("a")).unwrap();
+        let write = |length: u64, blocks: &[(u64, u8)]| {
+            file.set_len(0).unwrap();
+            file.set_len(length).unwrap();
+            for (at, byte) in blocks {
+                file.write_all_at(&[*byte; 5000], *at).unwrap();
+            }
+            file.set_modified(folder.modified().unwrap()).unwrap();
+            trees.digest("a")
+        };
+        let sparse = write(1 << 20, &[(100_000, 1)]);
+        let known = [
+            write(1 << 20, &[(0, 0), (100_000, 1), (200_000, 0)]),
+            write((1 << 20) + 1, &[(100_000, 1)]),
+            write(1 << 20, &[(100_001, 1)]),
+            write(1 << 20, &[(100_000, 2)]),
+            write(1 << 20, &[]),
+        ];
+        assert_eq!(sparse, known[0]);
+        for other in &known[1..] {
+            assert_ne!(sparse, *other);
+        }
+    }
+
+    #[test]
+    fn what_no_layer_holds_is_refused_by_name() {
+        let trees = Trees::new();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o4755);
+        fs::set_permissions(trees.at("a/one"), mode).unwrap();
+        let mut replicator = Replicator::new(CancellationToken::new());
+        let refused = replicator.kinds(&trees.at("a")).unwrap_err().to_string();
+        assert!(refused.ends_with("has setuid or setgid"), "{refused}");
+    }
 }
