@@ -90,27 +90,30 @@ pub(super) async fn diff(
 /// `GET …/files/PATH`: a folder or link as JSON, a file as its bytes.
 pub(super) async fn files(
     State(api): State<Api>,
-    Named(id): Named,
     Asked(at): Asked<At>,
     uri: Uri,
 ) -> Result<Response, Problem> {
+    let (id, path) = named(&uri);
     let agent = api.commands.find_agent(&id).await?;
     let tick = api.tick_id(at.tick.as_deref()).await?;
     let listed = Listed {
         recursive: at.recursive,
         most: ENTRIES,
     };
-    let looked = api.commands.look(agent, tick, path(&uri), listed).await?;
+    let looked = api.commands.look(agent, tick, path, listed).await?;
     match looked {
         Looked::File(entry, file) if !at.list => Ok(bytes(&entry, file)),
         other => Ok(Json(ListingView::from(&other)).into_response()),
     }
 }
 
-/// What follows `/v1/agents/ID/files`, which need not be UTF-8.
-fn path(uri: &Uri) -> Vec<u8> {
-    let rest = uri.path().splitn(6, '/').nth(5).unwrap_or_default();
-    [&b"/"[..], &unescaped(rest)].concat()
+/// The agent of `/v1/agents/ID/files/PATH` and the path, which need not be UTF-8.
+fn named(uri: &Uri) -> (String, Vec<u8>) {
+    let mut parts = uri.path().splitn(6, '/').skip(3);
+    let id = unescaped(parts.next().unwrap_or_default());
+    let path = unescaped(parts.nth(1).unwrap_or_default());
+    let id = String::from_utf8_lossy(&id).into_owned();
+    (id, [&b"/"[..], &path].concat())
 }
 
 /// Percent-encoding undone; what is none stays.
@@ -183,10 +186,13 @@ mod tests {
 
     #[test]
     fn a_path_is_any_bytes() {
-        let of = |text: &str| path(&text.parse().unwrap());
-        assert_eq!(of("/v1/agents/1a/files"), b"/");
-        assert_eq!(of("/v1/agents/1a/files/"), b"/");
-        assert_eq!(of("/v1/agents/1a/files/work/a%0Ab?tick=1"), b"/work/a\nb");
-        assert_eq!(of("/v1/agents/1a/files/work/%ff%2"), b"/work/\xff%2");
+        let of = |text: &str| named(&text.parse().unwrap());
+        let id = || "1a".to_owned();
+        assert_eq!(of("/v1/agents/1a/files"), (id(), b"/".to_vec()));
+        assert_eq!(of("/v1/agents/1a/files/"), (id(), b"/".to_vec()));
+        let odd = of("/v1/agents/1%61/files/work/a%0Ab?tick=1");
+        assert_eq!(odd, ("1a".to_owned(), b"/work/a\nb".to_vec()));
+        let bytes = of("/v1/agents/1a/files/work/%ff%2");
+        assert_eq!(bytes, (id(), b"/work/\xff%2".to_vec()));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::{
     Json, Router,
-    extract::{FromRequestParts, Query, RawPathParams, State},
+    extract::{FromRequestParts, Path, Query, State},
     http::{HeaderMap, StatusCode, request::Parts},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -57,11 +57,16 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/ticks/{id}", get(tick))
         .route("/v1/parked", get(parked))
         .route("/v1/gc", post(gc))
+        .with_state(api)
+}
+
+/// A router that also answers what no route takes; to be called after the last merge.
+pub(super) fn finished(router: Router) -> Router {
+    router
         .fallback(async || Problem::new("not-found", "there is no such path: see the README"))
         .method_not_allowed_fallback(async || {
             Problem::new("no-method", "this path does not take this method")
         })
-        .with_state(api)
 }
 
 /// The one name in a path; problems are [`Problem`]s.
@@ -70,10 +75,10 @@ pub(super) struct Named(pub(super) String);
 impl<S: std::marker::Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let names = RawPathParams::from_request_parts(parts, state).await;
-        let names = names.map_err(|error| Problem::new("invalid", error.body_text()))?;
-        let name = names.iter().next().map(|(_, name)| name.to_owned());
-        Ok(Named(name.unwrap_or_default()))
+        Path::<String>::from_request_parts(parts, state)
+            .await
+            .map(|Path(name)| Named(name))
+            .map_err(|error| Problem::new("invalid", error.body_text()))
     }
 }
 

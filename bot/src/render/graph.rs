@@ -19,16 +19,15 @@ pub(crate) fn graph(view: &GraphView, screen: Screen) -> String {
         text.push('\n');
     };
     for node in &view.nodes {
-        let own = node.state.map(Some);
-        lanes.join(own, |drawn| put(drawn, String::new()));
         let mark = match (node.state, node.kept) {
             (None, _) => 'x',
             (Some(_), false) => '.',
             (Some(_), true) => '*',
         };
+        let own = node.state.map(Some);
         put(lanes.node(own, mark, node.parent), told(view, node, screen));
+        lanes.join(node.parent, |drawn| put(drawn, String::new()));
     }
-    lanes.join(Some(None), |drawn| put(drawn, String::new()));
     let root = format!("the image's own files{}", marks(view, None, screen));
     put(lanes.node(Some(None), 'o', None), root);
     text
@@ -42,8 +41,7 @@ struct Lanes {
 
 impl Lanes {
     /// Brings all columns that wait for `at` into the first of them.
-    fn join(&mut self, at: Option<At>, mut put: impl FnMut(String)) {
-        let Some(at) = at else { return };
+    fn join(&mut self, at: At, mut put: impl FnMut(String)) {
         let waits = |column: &Option<At>| *column == Some(at);
         let Some(first) = self.columns.iter().position(waits) else {
             return;
@@ -156,5 +154,23 @@ fn marks(view: &GraphView, at: At, screen: Screen) -> String {
     match marks.is_empty() {
         true => String::new(),
         false => format!(" ({})", marks.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_that_ends_far_away_crosses_the_others() {
+        let ids = [(); 4].map(|()| SnapshotId::new());
+        let [a, b, c, root] = ids.map(Some);
+        let mut lanes = Lanes::default();
+        let mut drawn = Vec::new();
+        for (own, parent) in [(a, root), (b, c), (None, root), (c, root), (root, None)] {
+            drawn.push(lanes.node(own.map(Some), '*', parent));
+            lanes.join(parent, |row| drawn.push(row));
+        }
+        assert_eq!(drawn, ["*", "| *", "| | *", "|_|/", "| *", "|/", "*"]);
     }
 }

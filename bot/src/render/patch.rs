@@ -73,10 +73,10 @@ fn entry(out: &mut Vec<u8>, diff: &Diff, change: &Change) {
     let _ = writeln!(out, "diff --git {a} {b}");
     match (&change.before, &change.after) {
         (None, Some(side)) => {
-            let _ = writeln!(out, "new file mode {:06o}", side.mode);
+            let _ = writeln!(out, "new file mode {:06o}", mode(side));
         }
         (Some(side), None) => {
-            let _ = writeln!(out, "deleted file mode {:06o}", side.mode);
+            let _ = writeln!(out, "deleted file mode {:06o}", mode(side));
         }
         (Some(before), Some(after)) => modes(out, before, after),
         (None, None) => {}
@@ -112,9 +112,17 @@ fn is_told_by_others(diff: &Diff, change: &Change) -> bool {
     next.is_some_and(|other| other.path.starts_with(&below))
 }
 
+/// Links have no permissions of their own.
+fn mode(side: &Side) -> u32 {
+    match side.mode & TYPE {
+        LINK => LINK,
+        _ => side.mode,
+    }
+}
+
 fn modes(out: &mut Vec<u8>, before: &Side, after: &Side) {
     if before.mode != after.mode {
-        let (old, new) = (before.mode, after.mode);
+        let (old, new) = (mode(before), mode(after));
         let _ = writeln!(out, "old mode {old:06o}\nnew mode {new:06o}");
     }
     let owner = |side: &Side| (side.uid, side.gid);
@@ -201,4 +209,24 @@ pub(crate) fn painted(patch: &[u8], screen: Screen) -> String {
         lines.push('\n');
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_terminal_a_file_neither_steers_nor_passes_for_a_head() {
+        let colour = Screen {
+            json: false,
+            colour: true,
+        };
+        let patch = b"diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1,2 +1 @@\n--- a\x1b[2J\n ok\xff\n+\xe2\x80\xae\n";
+        let shown = painted(patch, colour);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[1], "\x1b[1m--- a/f\x1b[0m");
+        assert_eq!(lines[4], "\x1b[31m--- a\u{fffd}[2J\x1b[0m");
+        assert_eq!(lines[5], " ok\u{fffd}");
+        assert_eq!(lines[6], "\x1b[32m+\u{fffd}\x1b[0m");
+    }
 }
