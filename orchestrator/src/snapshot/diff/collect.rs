@@ -1,8 +1,11 @@
 //! Which paths differ, by one walk over the folders that either state touches.
 
-use std::{collections::BTreeSet, rc::Rc};
+use std::{collections::BTreeSet, os::fd::OwnedFd, rc::Rc};
 
-use rustix::fs::FileType;
+use rustix::{
+    fs::{AtFlags, FileType, statat},
+    io::Errno,
+};
 
 use super::{
     super::{
@@ -104,13 +107,13 @@ impl Visitor for Collector<'_> {
             };
             (ids(before)?, ids(after)?)
         };
+        let opened = [self.open(&before, path)?, self.open(&after, path)?];
         let mut kids = Vec::new();
         for name in self.touched(path, &before, &after)? {
-            let look = |layers: &[usize]| -> Result<Option<Part>, StoreError> {
-                let found = self.sides.stack.look(layers, path, &name)?;
-                Ok(found.map(|(layer, stat)| Part { layer, stat }))
-            };
-            let (old, new) = (look(&before)?, look(&after)?);
+            let (old, new) = (
+                self.look(&opened[0], path, &name)?,
+                self.look(&opened[1], path, &name)?,
+            );
             if [old, new].iter().flatten().any(Part::is_dir) {
                 let parents = [before.clone(), after.clone()];
                 kids.push((name.clone(), Pair { parents }));
@@ -123,6 +126,36 @@ impl Visitor for Collector<'_> {
 }
 
 impl Collector<'_> {
+    /// The folder in each layer, once for all its names.
+    fn open(&self, layers: &[usize], path: &[u8]) -> Result<Vec<(usize, OwnedFd)>, StoreError> {
+        let open = |&layer: &usize| Ok((layer, self.sides.stack.trees[layer].must(path)?));
+        layers.iter().map(open).collect()
+    }
+
+    /// As [`Stack::look`](super::super::stack::Stack::look).
+    fn look(
+        &self,
+        opened: &[(usize, OwnedFd)],
+        path: &[u8],
+        name: &[u8],
+    ) -> Result<Option<Part>, StoreError> {
+        for (layer, dir) in opened {
+            match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if attrs::is_whiteout(&stat) => return Ok(None),
+                Ok(stat) => {
+                    let layer = *layer;
+                    return Ok(Some(Part { layer, stat }));
+                }
+                Err(Errno::NOENT) => {}
+                Err(error) => {
+                    let path = join(path, name);
+                    return Err(self.sides.stack.trees[*layer].fault(&path, error));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Names listed by layers that only one side has in this folder.
     fn touched(
         &self,
