@@ -8,8 +8,8 @@ use hyper_util::rt::TokioIo;
 use mayfly_orchestrator::backup::{BackupView, inspect::LayersView};
 use mayfly_orchestrator::snapshot::oci::Exported;
 use mayfly_orchestrator::view::{
-    AgentView, GcView, ImportView, MessageView, ReadyView, RollbackView, StopView, TickDetail,
-    TickView,
+    AgentView, GcView, ImportView, MessageView, Page, ReadyView, RollbackView, StopView,
+    TickDetail, TickView,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
@@ -97,8 +97,9 @@ impl Client {
         self.post("/v1/agents", body).await
     }
 
+    /// All of them, page by page.
     pub async fn agents(&self) -> Answer<Vec<AgentView>> {
-        self.get("/v1/agents").await
+        self.pages("/v1/agents").await
     }
 
     pub async fn agent(&self, agent: &str) -> Answer<AgentView> {
@@ -129,8 +130,8 @@ impl Client {
     }
 
     pub async fn ticks(&self, agent: &str) -> Answer<Vec<TickView>> {
-        self.get(&format!("/v1/agents/{}/ticks", escaped(agent)))
-            .await
+        let path = format!("/v1/agents/{}/ticks", escaped(agent));
+        self.pages(&path).await
     }
 
     pub async fn tick(&self, tick: &str) -> Answer<TickDetail> {
@@ -189,6 +190,19 @@ impl Client {
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
         decoded(&self.exchange(Method::GET, path, None, &[]).await?)
+    }
+
+    async fn pages<T: DeserializeOwned>(&self, path: &str) -> Answer<Vec<T>> {
+        let mut all = Vec::new();
+        let mut after = String::new();
+        loop {
+            let page: Page<T> = self.get(&format!("{path}?limit=1000{after}")).await?;
+            all.extend(page.items);
+            match page.next {
+                Some(next) => after = format!("&after={}", escaped(&next)),
+                None => return Ok(all),
+            }
+        }
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Answer<T> {

@@ -4,10 +4,12 @@
 //! TCP wants the token of the data dir, except for the two health paths.
 
 mod body;
+mod events;
 mod files;
 mod gate;
 mod listen;
 mod owner;
+mod patience;
 mod portable;
 mod problem;
 mod routes;
@@ -79,16 +81,18 @@ impl Server {
             commands,
             stopping: supervisor.stopping(),
         };
-        let every = routes::router(api.clone()).merge(portable::router(api.clone()));
+        let every = routes::router(api.clone())
+            .merge(events::router(api.clone()))
+            .merge(portable::router(api.clone()));
         let plain = every
             .clone()
             .merge(owner::router(api.clone()))
             .merge(portable::owner(api));
-        let unix = serve::serve(self.unix, plain, supervisor.clone());
+        let unix = serve::serve(self.unix, routes::finished(plain), supervisor.clone());
         supervisor.standing("http on the socket", unix);
         if let Some((listener, gate)) = self.tcp {
             let checked = middleware::from_fn_with_state(gate.into(), gate::check);
-            let gated = every.layer(checked);
+            let gated = routes::finished(every).layer(checked);
             let tcp = serve::serve(listener, gated, supervisor.clone());
             supervisor.standing("http on tcp", tcp);
         }

@@ -17,6 +17,13 @@ impl Bell {
         self.0.notify_waiters();
     }
 
+    /// True if something is settled before the time is over.
+    pub async fn rings(&self, within: Duration) -> bool {
+        tokio::time::timeout(within, self.0.notified())
+            .await
+            .is_ok()
+    }
+
     /// Looks until `look` finds something or the time is over. Registers before each look, so no
     /// ring between look and wait is missed.
     pub async fn until<T, E, Look>(

@@ -2,6 +2,7 @@
 
 mod agents;
 mod backup;
+pub mod follow;
 mod history;
 mod messages;
 mod states;

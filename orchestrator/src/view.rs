@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::tick::outcome::{Changes, TickOutcome};
 
+mod page;
 mod states;
+
+pub use page::{Page, Wanted};
 
 /// One agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

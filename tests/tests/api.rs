@@ -497,3 +497,64 @@ fn who_is_slow_is_cut_off_and_harms_nobody() {
     assert_eq!(kept.status, 200);
     assert_eq!(messages(&server), "1");
 }
+
+#[test]
+fn lists_come_in_pages_that_leave_none_out_and_repeat_none() {
+    let server = started();
+    let agents: Vec<String> = (0..7).map(|_| new_agent(&server)).collect();
+    let list = |path: &str, limit: usize| {
+        let (mut ids, mut pages, mut after) = (Vec::new(), 0, String::new());
+        loop {
+            let asked = get(&format!("{path}?limit={limit}{after}"));
+            let page = ask(&server, &asked).json();
+            let items = page["items"].as_array().expect("a list");
+            assert!(items.len() <= limit);
+            ids.extend(
+                items
+                    .iter()
+                    .map(|item| item["id"].as_str().unwrap().to_owned()),
+            );
+            pages += 1;
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={next}"),
+                None => return (ids, pages),
+            }
+            // What is made or removed between two pages moves no other.
+            if pages == 1 && path == "/v1/agents" && limit == 3 {
+                new_agent(&server);
+                let last = ids.last().unwrap();
+                let remove = format!("DELETE /v1/agents/{last}");
+                assert_eq!(ask(&server, &request(&remove, b"")).status, 204);
+            }
+        }
+    };
+    let newest: Vec<String> = agents.iter().rev().cloned().collect();
+    assert_eq!(list("/v1/agents", 1), (newest.clone(), 7));
+    assert_eq!(list("/v1/agents", 7), (newest.clone(), 1));
+    assert_eq!(list("/v1/agents", 3), (newest, 3));
+    let agent = &agents[0];
+    let ticks: Vec<String> = (0..5)
+        .map(|n| say(&server, agent, &format!("echo {n}")).json()["tick"].clone())
+        .map(|tick| tick.as_str().expect("a tick").to_owned())
+        .collect();
+    let path = format!("/v1/agents/{agent}/ticks");
+    assert_eq!(list(&path, 2), (ticks.clone(), 3));
+    assert_eq!(ask(&server, &get(&path)).json()["next"], json!(null));
+    let bad = [
+        "limit=0",
+        "limit=1001",
+        "limit=-1",
+        "limit=x",
+        "after=x",
+        "page=1",
+    ];
+    for bad in bad {
+        for path in ["/v1/agents", &path] {
+            ask(&server, &get(&format!("{path}?{bad}"))).problem(400, "invalid");
+        }
+    }
+    let log = server.json(&["agent", "log", agent]);
+    assert_eq!(log.as_array().map(Vec::len), Some(5));
+    let listed = server.json(&["agent", "list"]);
+    assert_eq!(listed.as_array().map(Vec::len), Some(7));
+}

@@ -2,7 +2,7 @@
 //!
 //! [`Commands`]: mayfly_orchestrator::command::Commands
 
-use std::time::Duration;
+use std::{str::FromStr, time::Duration};
 
 use axum::{
     Json, Router,
@@ -16,8 +16,8 @@ use mayfly_orchestrator::{
     command::{NewAgent, Send, StopScope},
     retention::Ask,
     view::{
-        AgentView, GcView, GraphView, MessageView, ReadyView, RollbackView, StopView, TickDetail,
-        TickView,
+        AgentView, GcView, GraphView, MessageView, Page, ReadyView, RollbackView, StopView,
+        TickDetail, TickView, Wanted,
     },
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -106,6 +106,35 @@ struct Force {
     force: bool,
 }
 
+/// Items of a page where the request names no number.
+const PAGE: u32 = 100;
+/// Items of the longest page.
+const MAX_PAGE: u32 = 1000;
+
+/// A page, by the `next` of the one before.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Paging {
+    limit: Option<u32>,
+    after: Option<String>,
+}
+
+impl Paging {
+    fn wanted<Id: FromStr>(self) -> Result<Wanted<Id>, Problem> {
+        let most = self.limit.unwrap_or(PAGE);
+        if !(1..=MAX_PAGE).contains(&most) {
+            let told = format!("limit={most} is not 1 to {MAX_PAGE}");
+            return Err(Problem::new("invalid", told));
+        }
+        let after = self.after.as_deref().map(str::parse).transpose();
+        let after = after.map_err(|_| {
+            let told = "after is not the \"next\" of a page: leave it out for the first page";
+            Problem::new("invalid", told)
+        })?;
+        Ok(Wanted { after, most })
+    }
+}
+
 impl Api {
     /// An outcome, or what is known when the time is over or the server stops.
     async fn wait(&self, id: MessageId, wait: u64) -> Result<MessageView, Problem> {
@@ -136,8 +165,8 @@ async fn ready(State(api): State<Api>) -> Response {
     (status, Json(ready)).into_response()
 }
 
-async fn agents(State(api): State<Api>) -> Answer<Vec<AgentView>> {
-    Ok(Json(api.commands.agents().await?))
+async fn agents(State(api): State<Api>, Asked(asked): Asked<Paging>) -> Answer<Page<AgentView>> {
+    Ok(Json(api.commands.agents(asked.wanted()?).await?))
 }
 
 async fn create(State(api): State<Api>, Body(asked): Body<CreateBody>) -> Made<AgentView> {
@@ -204,9 +233,14 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
-async fn ticks(State(api): State<Api>, Named(id): Named) -> Answer<Vec<TickView>> {
+async fn ticks(
+    State(api): State<Api>,
+    Named(id): Named,
+    Asked(asked): Asked<Paging>,
+) -> Answer<Page<TickView>> {
     let agent = api.commands.find_agent(&id).await?;
-    Ok(Json(api.commands.ticks(agent).await?))
+    let page = api.commands.ticks_page(agent, asked.wanted()?).await?;
+    Ok(Json(page))
 }
 
 async fn graph(State(api): State<Api>, Named(id): Named) -> Answer<GraphView> {

@@ -4,7 +4,12 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{Router, serve::Listener};
-use hyper::server::conn::http1;
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -12,6 +17,8 @@ use hyper_util::{
 use mayfly_orchestrator::supervise::Supervisor;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+
+use super::patience::{Patience, Patient};
 
 /// From the connection, or from the answer before, until a request's head is whole.
 const HEAD: Duration = Duration::from_secs(10);
@@ -38,7 +45,7 @@ pub(super) async fn serve<L: Listener>(
         let Some((stream, place)) = stopping.run_until_cancelled(next).await else {
             return Ok(());
         };
-        let answered = connection(TokioIo::new(stream), router.clone(), stopping.clone());
+        let answered = connection(stream, router.clone(), stopping.clone());
         supervisor.task("http connection", async move {
             answered.await;
             drop(place);
@@ -46,7 +53,7 @@ pub(super) async fn serve<L: Listener>(
     }
 }
 
-async fn connection<S>(stream: TokioIo<S>, router: Router, stopping: CancellationToken)
+async fn connection<S>(stream: S, router: Router, stopping: CancellationToken)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
@@ -54,7 +61,14 @@ where
     http.timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(HEAD_BYTES);
-    let exchange = http.serve_connection(stream, TowerToHyperService::new(router));
+    let patience = Patience::default();
+    let stream = TokioIo::new(Patient::new(stream, patience.clone()));
+    let router = TowerToHyperService::new(router);
+    let answer = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(patience.clone());
+        router.call(request)
+    });
+    let exchange = http.serve_connection(stream, answer);
     tokio::pin!(exchange);
     let ended = tokio::select! {
         ended = exchange.as_mut() => ended,

@@ -1,6 +1,8 @@
 //! The evidence of a tick: numbered lines of a closed set, written outside as it happens, append
 //! only, bounded.
 
+pub mod tail;
+
 use std::{
     fs::{DirBuilder, File, OpenOptions},
     io::{self, Write as _},
@@ -75,6 +77,23 @@ pub enum Event {
     },
     /// The transcript's own cap is reached; nothing follows but the end.
     Full,
+}
+
+impl Event {
+    /// Its kind, as written.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Event::Prompt { .. } => "prompt",
+            Event::Started { .. } => "started",
+            Event::Stdout { .. } => "stdout",
+            Event::Stderr { .. } => "stderr",
+            Event::Cut { .. } => "cut",
+            Event::Asked { .. } => "asked",
+            Event::Exit { .. } => "exit",
+            Event::Note { .. } => "note",
+            Event::Full => "full",
+        }
+    }
 }
 
 /// Where a tick's transcript lies.

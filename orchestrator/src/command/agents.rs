@@ -10,7 +10,7 @@ use crate::{
     db::agents::Agent,
     observe,
     sandbox::BackendError,
-    view::{AgentView, DiskView},
+    view::{AgentView, DiskView, Page, Wanted},
 };
 
 const AGENTS_HINT: &str = ": `mayfly agent list` shows all";
@@ -74,13 +74,15 @@ impl Commands {
         })
     }
 
-    /// All agents, newest first.
-    pub async fn agents(&self) -> Result<Vec<AgentView>, RequestError> {
+    /// Agents, newest first.
+    pub async fn agents(&self, wanted: Wanted<AgentId>) -> Result<Page<AgentView>, RequestError> {
+        let found = self.db.agents(wanted.after, wanted.most + 1).await?;
+        let mut page = Page::cut(found, wanted.most, |agent| agent.id.to_string());
         let mut views = Vec::new();
-        for agent in self.db.agents().await? {
+        for agent in std::mem::take(&mut page.items) {
             views.push(self.view(agent).await?);
         }
-        Ok(views)
+        Ok(page.with(views))
     }
 
     /// A new agent on the same state, or on the state after a tick.

@@ -12,7 +12,9 @@ use super::{
 use crate::{
     agent::transcript,
     db::{agents::Moved, ticks::Tick},
-    view::{GraphView, MoveView, NodeView, RollbackView, TickDetail, TickView, UsageView},
+    view::{
+        GraphView, MoveView, NodeView, Page, RollbackView, TickDetail, TickView, UsageView, Wanted,
+    },
 };
 
 const TICKS_HINT: &str = ": `mayfly agent log AGENT` shows an agent's ticks";
@@ -42,28 +44,47 @@ impl Commands {
         Ok(views)
     }
 
+    /// A page of an agent's ticks, oldest first.
+    pub async fn ticks_page(
+        &self,
+        agent: AgentId,
+        wanted: Wanted<TickId>,
+    ) -> Result<Page<TickView>, RequestError> {
+        let head = self.row(agent).await?.head;
+        let in_head = self.db.ancestry(head).await?.into_iter().collect();
+        let most = wanted.most;
+        let found = self.db.ticks_after(agent, wanted.after, most + 1).await?;
+        let mut page = Page::cut(found, most, |tick| tick.id.to_string());
+        let mut views = Vec::new();
+        for tick in std::mem::take(&mut page.items) {
+            views.push(self.tick_view(tick, &in_head).await?);
+        }
+        Ok(page.with(views))
+    }
+
     /// One tick with its transcript.
     pub async fn tick(&self, id: TickId) -> Result<TickDetail, RequestError> {
-        let tick = self
-            .db
-            .tick(id)
-            .await?
-            .ok_or_else(|| not_found("tick", id, TICKS_HINT))?;
-        let head = self
-            .db
-            .agent(tick.agent)
-            .await?
-            .and_then(|agent| agent.head);
-        let in_head = self.db.ancestry(head).await?.into_iter().collect();
+        let tick = self.tick_alone(id).await?;
         let path = transcript::path(&self.data_dir, tick.agent, id);
         let transcript = tokio::task::spawn_blocking(move || transcript::read(&path))
             .await
             .map_err(|panic| internal(&panic))?
             .map_err(|error| internal(&error))?;
-        Ok(TickDetail {
-            tick: self.tick_view(tick, &in_head).await?,
-            transcript,
-        })
+        Ok(TickDetail { tick, transcript })
+    }
+
+    /// One tick without its transcript.
+    pub async fn tick_alone(&self, id: TickId) -> Result<TickView, RequestError> {
+        let tick = self.tick_row(id).await?;
+        let agent = self.db.agent(tick.agent).await?;
+        let head = agent.and_then(|agent| agent.head);
+        let in_head = self.db.ancestry(head).await?.into_iter().collect();
+        self.tick_view(tick, &in_head).await
+    }
+
+    pub(super) async fn tick_row(&self, id: TickId) -> Result<Tick, RequestError> {
+        let found = self.db.tick(id).await?;
+        found.ok_or_else(|| not_found("tick", id, TICKS_HINT))
     }
 
     /// All states of an agent as a tree: also those left behind by rollbacks, and where forks

@@ -81,6 +81,9 @@ fn agent(row: &AnyRow) -> Result<Agent, DbError> {
     })
 }
 
+/// Sorts after every id.
+const LAST: &str = "~";
+
 impl Db {
     /// An agent that is not removed.
     pub async fn agent(&self, id: AgentId) -> Result<Option<Agent>, DbError> {
@@ -88,10 +91,15 @@ impl Db {
         agent_on(&mut connection, id).await
     }
 
-    /// All agents that are not removed, newest first.
-    pub async fn agents(&self) -> Result<Vec<Agent>, DbError> {
-        let sql = format!("SELECT {COLUMNS} FROM agents WHERE removed_at IS NULL ORDER BY id DESC");
+    /// Agents that are not removed, newest first: those older than `after`.
+    pub async fn agents(&self, after: Option<AgentId>, most: u32) -> Result<Vec<Agent>, DbError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM agents WHERE removed_at IS NULL AND id < $1
+             ORDER BY id DESC LIMIT $2"
+        );
         let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(after.map_or_else(|| LAST.to_owned(), |id| id.to_string()))
+            .bind(i64::from(most))
             .fetch_all(self.reader())
             .await?;
         rows.iter().map(agent).collect()

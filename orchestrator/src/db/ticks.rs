@@ -470,6 +470,26 @@ impl Db {
             .await
     }
 
+    /// An agent's ticks, oldest first: those younger than `after`.
+    pub async fn ticks_after(
+        &self,
+        agent: AgentId,
+        after: Option<TickId>,
+        most: u32,
+    ) -> Result<Vec<Tick>, DbError> {
+        let after = after.map(|id| id.to_string()).unwrap_or_default();
+        let sql = format!(
+            "SELECT {COLUMNS} FROM ticks WHERE agent = $1 AND id > $2 ORDER BY id LIMIT $3"
+        );
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(agent.to_string())
+            .bind(after)
+            .bind(i64::from(most))
+            .fetch_all(self.reader())
+            .await?;
+        rows.iter().map(tick).collect()
+    }
+
     /// The open tick of an agent.
     pub async fn open_tick(&self, agent: AgentId) -> Result<Option<Tick>, DbError> {
         let mut ticks = self

@@ -1,0 +1,126 @@
+//! The events of a tick as they happen, as server-sent events: one for each line of its transcript,
+//! then `end`. Whoever reads slowly gets them slowly; whoever does not read is cut off.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Extension, Router,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+    routing::get,
+};
+use futures_util::{Stream, StreamExt, stream};
+use mayfly_orchestrator::{
+    agent::transcript::Line,
+    command::{
+        RequestError,
+        follow::{Follow, Told},
+    },
+    view::TickView,
+};
+use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{
+    Api,
+    patience::Patience,
+    problem::Problem,
+    routes::{Asked, Named},
+};
+
+/// Streams at once; each holds a connection, and others want some too.
+const STREAMS: usize = 64;
+/// Longest silence, so that either end notices when the other has gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long nothing may be read while something waits to be.
+const UNREAD: Duration = Duration::from_secs(30);
+/// The last event and its id.
+const END: &str = "end";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Resume {
+    after: Option<String>,
+}
+
+pub(super) fn router(api: Api) -> Router {
+    let room = Arc::new(Semaphore::new(STREAMS));
+    Router::new()
+        .route("/v1/ticks/{id}/events", get(events))
+        .layer(Extension(room))
+        .with_state(api)
+}
+
+async fn events(
+    State(api): State<Api>,
+    Named(id): Named,
+    Asked(asked): Asked<Resume>,
+    Extension(room): Extension<Arc<Semaphore>>,
+    Extension(patience): Extension<Patience>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let tick = api.commands.find_tick(&id).await?;
+    // The header is newer: a browser that connects again leaves the query as it was.
+    let after = match headers.get("last-event-id") {
+        Some(value) => Some(String::from_utf8_lossy(value.as_bytes()).into_owned()),
+        None => asked.after,
+    };
+    let after = match after.as_deref() {
+        None | Some("") => 0,
+        // What makes a browser stop connecting again.
+        Some(END) => return Ok(StatusCode::NO_CONTENT.into_response()),
+        Some(text) => text.parse().map_err(|_| bad_id(text))?,
+    };
+    let place = room.try_acquire_owned().map_err(|_| {
+        Problem::new(
+            "unavailable",
+            format!("{STREAMS} streams of events are open already: close some, then ask again"),
+        )
+    })?;
+    let follow = api.commands.follow(tick, after).await?;
+    patience.limit(UNREAD);
+    let told = told(follow, place).take_until(api.stopping.cancelled_owned());
+    let kept = KeepAlive::new().interval(KEEP_ALIVE);
+    Ok(Sse::new(told).keep_alive(kept).into_response())
+}
+
+fn bad_id(text: &str) -> Problem {
+    let shown: String = text.chars().take(64).collect();
+    let told = format!("{shown:?} is no id of an event: they are numbers from 1, and `{END}`");
+    Problem::new("invalid", told)
+}
+
+/// What is read from disk waits here until it is taken, and no more is read. A stream that breaks
+/// ends without `end`.
+fn told(
+    follow: Follow,
+    place: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<Event, RequestError>> {
+    let pieces = stream::unfold(Some((follow, place)), async |open| {
+        let (mut follow, place) = open?;
+        Some(match follow.next().await {
+            Ok(Told::Lines(lines)) => {
+                let events: Vec<_> = lines.iter().map(|line| Ok(event(line))).collect();
+                (events, Some((follow, place)))
+            }
+            Ok(Told::End(tick)) => (vec![Ok(end(&tick))], None),
+            Err(error) => (vec![Err(error)], None),
+        })
+    });
+    pieces.flat_map(stream::iter)
+}
+
+fn event(line: &Line) -> Event {
+    let data = serde_json::to_string(line).expect("plain data");
+    let id = line.n.to_string();
+    Event::default().id(id).event(line.event.kind()).data(data)
+}
+
+fn end(tick: &TickView) -> Event {
+    let data = serde_json::to_string(tick).expect("plain data");
+    Event::default().id(END).event(END).data(data)
+}
