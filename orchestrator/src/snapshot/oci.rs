@@ -52,7 +52,7 @@ pub enum OciError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The stream of entries.
-    #[error("the archive {0}")]
+    #[error("the archive: {0}")]
     Tar(#[source] TarError),
     /// Something in the archive is not what it should be.
     #[error("{what}: {reason}")]

@@ -4,7 +4,7 @@
 use std::{fs::File, io::Write, os::fd::OwnedFd};
 
 use rustix::{
-    fs::{FileType, Stat, fstat, readlinkat},
+    fs::{FileType, Stat, flistxattr, fstat, readlinkat},
     io::Errno,
 };
 
@@ -179,7 +179,11 @@ impl<W: Write> Packer<'_, W> {
     ) -> Result<(), StoreError> {
         let fault = |error| self.tree.fault(path, error);
         let file = File::from(tree::open_regular(dir, &entry.name).map_err(fault)?);
-        let xattrs = xattrs(&attrs::through(dir, &entry.name)).map_err(fault)?;
+        // Most files have none, and a handle tells it without a look-up.
+        let xattrs = match flistxattr(&file, &mut [0_u8; 1][..]) {
+            Ok(0) | Err(Errno::NOTSUP) => Xattrs::new(),
+            _ => xattrs(&attrs::through(dir, &entry.name)).map_err(fault)?,
+        };
         let length = entry.stat.st_size as u64;
         let pieces = match entry.stat.st_blocks as u64 * 512 >= length {
             true => None,

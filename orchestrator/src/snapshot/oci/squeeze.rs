@@ -1,5 +1,5 @@
 //! Compression and digests on the way out and back. Out: one thread reads and digests the plain
-//! stream while another compresses it and digests what is stored. Back: no more memory than a small
+//! stream, another compresses it, a third digests and stores the result. Back: no more memory than a small
 //! window, whatever a stream says of itself.
 
 use std::{
@@ -153,11 +153,32 @@ fn store<T>(
     filled: &Receiver<Vec<u8>>,
     used: impl Fn(Vec<u8>) -> T,
 ) -> io::Result<(Option<String>, u64)> {
-    let mut into = Counted {
-        into,
-        digest: (compress != Compress::None).then(Sha256::new),
-        size: 0,
-    };
+    if compress != Compress::None {
+        return std::thread::scope(|scope| {
+            let (done, kept) = sync_channel(CHUNKS);
+            let keeping = scope.spawn(move || keep(into, &kept));
+            let pressed = press(compress, Passed(done), filled, used);
+            let kept = keeping.join();
+            let kept = kept.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            pressed.map(|()| kept)
+        });
+    }
+    let mut size = 0;
+    for mut chunk in filled.iter().filter(|chunk| !chunk.is_empty()) {
+        (&into).write_all(&chunk)?;
+        size += chunk.len() as u64;
+        chunk.clear();
+        used(chunk);
+    }
+    Ok((None, size))
+}
+
+fn press<T>(
+    compress: Compress,
+    mut into: Passed,
+    filled: &Receiver<Vec<u8>>,
+    used: impl Fn(Vec<u8>) -> T,
+) -> io::Result<()> {
     let chunks = filled.iter().filter(|chunk| !chunk.is_empty());
     let pass = |chunk: Vec<u8>, out: &mut dyn Write| -> io::Result<()> {
         out.write_all(&chunk)?;
@@ -167,11 +188,7 @@ fn store<T>(
         Ok(())
     };
     match compress {
-        Compress::None => {
-            for chunk in chunks {
-                pass(chunk, &mut into)?;
-            }
-        }
+        Compress::None => {}
         Compress::Gzip => {
             let level = flate2::Compression::new(GZIP_LEVEL);
             let mut out = flate2::write::GzEncoder::new(&mut into, level);
@@ -188,29 +205,32 @@ fn store<T>(
             out.finish()?;
         }
     }
-    let digest = into.digest.map(|digest| hex::encode(digest.finalize()));
-    Ok((digest, into.size))
+    Ok(())
 }
 
-struct Counted {
-    into: File,
-    digest: Option<Sha256>,
-    size: u64,
-}
+/// To the thread that keeps what is stored; an error of it shows as a broken pipe here.
+struct Passed(SyncSender<Vec<u8>>);
 
-impl Write for Counted {
+impl Write for Passed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let len = self.into.write(bytes)?;
-        if let Some(digest) = &mut self.digest {
-            digest.update(&bytes[..len]);
-        }
-        self.size += len as u64;
-        Ok(len)
+        let sent = self.0.send(bytes.to_vec());
+        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.into.flush()
+        Ok(())
     }
+}
+
+fn keep(mut into: File, pieces: &Receiver<Vec<u8>>) -> io::Result<(Option<String>, u64)> {
+    let (mut digest, mut size) = (Sha256::new(), 0);
+    for piece in pieces {
+        digest.update(&piece);
+        into.write_all(&piece)?;
+        size += piece.len() as u64;
+    }
+    Ok((Some(hex::encode(digest.finalize())), size))
 }
 
 /// The plain stream of what is stored.
