@@ -1,9 +1,15 @@
-//! The disk fills up in the middle of a seal. Alone in its program: it watches the named points.
+//! What happens in the middle of a seal or a merge: the disk fills up, the agent is removed. In a
+//! program of their own, because they watch the named points.
 
-use std::{fs, path::PathBuf, sync::Mutex};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{Mutex, mpsc},
+    time::Duration,
+};
 
 use mayfly_domain::MessageOutcome;
-use mayfly_orchestrator::faults;
+use mayfly_orchestrator::{faults, sandbox::fake::Fake, snapshot::merging};
 use mayfly_tests::{
     engine::run,
     world::{Setup, World},
@@ -12,10 +18,25 @@ use mayfly_tests::{
 /// Where the next seal finds no block left.
 static FILL: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-fn fill_at_seal(point: &'static str) {
-    if point != "seal.measured" {
-        return;
+/// The next merge waits before it reads its chain, and says so.
+static HOLD: Mutex<Option<mpsc::Sender<()>>> = Mutex::new(None);
+
+fn at(point: &'static str) {
+    match point {
+        "seal.measured" => fill(),
+        "merge.before" => hold(),
+        _ => {}
     }
+}
+
+fn hold() {
+    if let Some(held) = HOLD.lock().unwrap().take() {
+        held.send(()).unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+    }
+}
+
+fn fill() {
     let Some(path) = FILL.lock().unwrap().take() else {
         return;
     };
@@ -55,7 +76,7 @@ async fn sn_12_no_room_in_the_middle_of_a_seal_keeps_the_old_state_and_leaves_no
     setup.disk.floor_mib = 0;
     setup.disk.ballast_mib = 16;
     let world = World::docker_in(setup, &mount).await;
-    faults::watch(fill_at_seal);
+    faults::watch(at);
     let agent = world.shell().await;
     let made = "for d in $(seq 300); do mkdir -p d/$d; echo $d >d/$d/f; done; echo made";
     assert_eq!(world.reply(agent, made).await, "made");
@@ -86,5 +107,41 @@ async fn sn_12_no_room_in_the_middle_of_a_seal_keeps_the_old_state_and_leaves_no
     }
     let look = "ls; ls d | wc -l; cat d/300/f";
     assert_eq!(world.reply(agent, look).await, "d\n300\n300");
+    world.end().await;
+}
+
+/// The chain is pinned, so the merge ends well although nobody needs it any more; what it made is
+/// no one's, and goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[allow(clippy::disallowed_methods)] // A spawn of the test's own.
+async fn an_agent_that_is_removed_while_its_chain_is_merged() {
+    let world = World::fake(Setup::default(), Fake::new).await;
+    faults::watch(at);
+    let agent = world.shell().await;
+    for n in 0..4 {
+        world.reply(agent, &format!("echo {n} > f{n}")).await;
+    }
+    let tools = world.service().worker().tools.clone();
+    let (held, holds) = mpsc::channel();
+    *HOLD.lock().unwrap() = Some(held);
+    let merging = tokio::spawn(async move { merging::merge(&tools, agent).await });
+    tokio::task::spawn_blocking(move || holds.recv().unwrap())
+        .await
+        .unwrap();
+    world.commands().remove_agent(agent, false).await.unwrap();
+    world.gc().await;
+    assert_eq!(world.sql("SELECT count(*) FROM layers"), "4");
+    merging.await.unwrap().unwrap();
+    world.gc().await;
+    assert_eq!(world.sql("SELECT count(*) FROM layers"), "0");
+    for left in ["l", "u", "t"] {
+        let left = world.data_dir().join(left);
+        assert_eq!(
+            fs::read_dir(&left).unwrap().count(),
+            0,
+            "{}",
+            left.display()
+        );
+    }
     world.end().await;
 }
