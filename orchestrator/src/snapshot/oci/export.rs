@@ -199,7 +199,7 @@ impl<'a, 'o> Exporter<'a, 'o> {
             let mut nowhere = Writer::new(std::io::sink());
             base_layer(&mut nowhere, &dir, &mut parts)?;
         }
-        for tick in &what.layers[..] {
+        for tick in what.layers {
             let dir = self.store.layer_dir(&tick.layer);
             if !dir.is_dir() {
                 let layer = tick.layer.clone();

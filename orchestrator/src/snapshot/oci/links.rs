@@ -17,11 +17,14 @@ pub(super) enum Other {
     Older(Vec<u8>),
 }
 
+/// In which layer, and under which path.
+type Name = (usize, Box<[u8]>);
+
 /// The names that inodes had so far, in one slot.
 #[derive(Default)]
 pub(super) struct Links {
     /// Per inode its names, oldest layer first. Memory follows the number of linked files.
-    names: HashMap<(u64, u64), Vec<(usize, Box<[u8]>)>>,
+    names: HashMap<(u64, u64), Vec<Name>>,
 }
 
 impl Links {

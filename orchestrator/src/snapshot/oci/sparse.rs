@@ -113,8 +113,8 @@ impl<R: io::Read> Lines<'_, R> {
                 return Ok(None);
             }
             let digit = u64::from(byte - b'0');
-            let more = |value: u64| value.checked_mul(10)?.checked_add(digit);
-            value = more(value.unwrap_or(0));
+            let tens = value.unwrap_or(0).checked_mul(10);
+            value = tens.and_then(|tens| tens.checked_add(digit));
             if value.is_none_or(|value| value > i64::MAX as u64) {
                 return Ok(None);
             }
