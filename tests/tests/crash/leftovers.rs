@@ -179,3 +179,61 @@ fn a_missing_layer_is_told_and_the_message_parked() {
 fn layer_dir(scene: &Scene, layer: &str) -> std::path::PathBuf {
     Path::new(scene.server.data_dir()).join("l").join(layer)
 }
+
+/// An import that dies is whole or nothing: what lies on disk without rows goes, and the archive
+/// can be imported again.
+fn import_dies_at(point: &str) {
+    let program = env!("CARGO_BIN_EXE_mayfly-under-test");
+    let (mut here, mut there) = (Server::new(program), Server::new(program));
+    here.start();
+    let agent = here.agent();
+    let sent = here.mayfly(&["agent", "send", &agent, "echo whole > f; cat f"]);
+    assert!(sent.status.success(), "{sent:?}");
+    let archive = here.data_dir().join("../agent.tar");
+    let archive = archive.to_str().expect("UTF-8").to_owned();
+    let exported = here.mayfly(&["agent", "export", &agent, "-o", &archive]);
+    assert!(exported.status.success(), "{exported:?}");
+    here.stop();
+
+    there.start_with_fault(point);
+    there.mayfly(&["agent", "import", &archive]);
+    there.wait_dead();
+    there.start();
+    assert_eq!(there.sql("SELECT count(*) FROM agents"), "0");
+    assert_eq!(there.sql("SELECT count(*) FROM layers"), "0");
+    let folders = || {
+        ["l", "u"].map(|kind| {
+            fs::read_dir(there.data_dir().join(kind))
+                .expect("a folder")
+                .count()
+        })
+    };
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while folders() != [0, 0] {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{:?} {}",
+            folders(),
+            there.log()
+        );
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let imported = there.mayfly(&["agent", "import", &archive]);
+    assert!(imported.status.success(), "{imported:?}");
+    let agents = there.json(&["agent", "list"]);
+    let agent = agents[0]["id"].as_str().expect("an id").to_owned();
+    let sent = there.mayfly(&["agent", "send", &agent, "cat f"]);
+    assert_eq!(String::from_utf8_lossy(&sent.stdout), "whole\n", "{sent:?}");
+    there.stop();
+    there.assert_nothing_left();
+}
+
+#[test]
+fn an_import_that_dies_before_its_rows_leaves_nothing() {
+    import_dies_at("import.built");
+}
+
+#[test]
+fn an_import_that_dies_in_its_transaction_leaves_nothing() {
+    import_dies_at("import.inside");
+}

@@ -84,10 +84,23 @@ const OTHERS: &[&str] = &[
     "claim.answer",
     "rollback.inside",
     "rollback.after",
+    "import.built",
+    "import.inside",
 ];
 
-/// No verb leads there yet: the verb that does brings the test.
-const NOT_YET: &[&str] = &["import.built", "import.inside"];
+/// `tests/backup.rs` dies at each of these.
+const BACKUP: &[&str] = &[
+    "backup.database",
+    "backup.copying",
+    "backup.copied",
+    "backup.manifest",
+    "backup.whole",
+    "restore.named",
+    "restore.copying",
+    "restore.copied",
+    "restore.database",
+    "restore.moved",
+];
 
 /// A point without a crash test fails here.
 #[test]
@@ -98,7 +111,7 @@ fn every_point_of_the_source_is_listed_here() {
         points_in(&root.join(folder), &mut found);
     }
     let groups = [
-        ACCEPT, SPAWN, RUN, REPORT, SEAL, COMMIT, DISCARD, MERGE, BASE, RECONCILE, OTHERS, NOT_YET,
+        ACCEPT, SPAWN, RUN, REPORT, SEAL, COMMIT, DISCARD, MERGE, BASE, RECONCILE, OTHERS, BACKUP,
     ];
     let listed: BTreeSet<String> = groups.concat().iter().map(|p| (*p).to_owned()).collect();
     assert_eq!(
