@@ -3,11 +3,11 @@
 pub(crate) mod adopt;
 pub(crate) mod agent;
 pub(crate) mod backup;
-pub(crate) mod portable;
 pub(crate) mod check;
 pub(crate) mod doctor;
 pub(crate) mod gc;
 pub(crate) mod parked;
+pub(crate) mod portable;
 pub(crate) mod send;
 pub(crate) mod serve;
 pub(crate) mod states;

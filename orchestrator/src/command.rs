@@ -5,8 +5,8 @@ mod backup;
 pub mod follow;
 mod history;
 mod messages;
-mod states;
 pub mod portable;
+mod states;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 

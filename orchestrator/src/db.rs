@@ -12,8 +12,8 @@ pub mod images;
 pub mod installation;
 pub mod messages;
 pub mod pins;
-pub mod retention;
 pub mod portable;
+pub mod retention;
 pub mod snapshots;
 pub mod ticks;
 

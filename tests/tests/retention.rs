@@ -128,8 +128,8 @@ async fn many_ticks(ticks_wanted: u32, files: u32, file_bytes: u64, kept: u64) {
         .rollback(agent, Some(oldest))
         .await
         .unwrap();
-    let count = format!("ls | wc -l; cat f* | wc -c");
-    assert_eq!(world.reply(agent, &count).await, format!("{files}\n{base}"));
+    let count = "ls | wc -l; cat f* | wc -c";
+    assert_eq!(world.reply(agent, count).await, format!("{files}\n{base}"));
 
     let work = |tick: &TickView| {
         let ms = tick.usage.phase_ms;

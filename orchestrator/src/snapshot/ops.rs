@@ -8,54 +8,6 @@ use rustix::{
     io::Result,
 };
 
-#[cfg(test)]
-pub(super) mod fault {
-    //! Failures on order, per thread.
-    use std::cell::Cell;
-
-    use rustix::io::{Errno, Result};
-
-    thread_local! {
-        /// How many more changes succeed.
-        pub(crate) static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
-        /// Whether a stored file gets no further name.
-        pub(crate) static NO_LINKS: Cell<bool> = const { Cell::new(false) };
-    }
-
-    pub(super) fn step() -> Result<()> {
-        match LEFT.get() {
-            Some(0) => Err(Errno::IO),
-            left => {
-                LEFT.set(left.map(|left| left - 1));
-                Ok(())
-            }
-        }
-    }
-
-    pub(crate) fn link() -> Result<()> {
-        if NO_LINKS.get() {
-            Err(Errno::MLINK)
-        } else {
-            Ok(())
-        }
-    }
-}
-
-#[cfg(not(test))]
-mod fault {
-    use rustix::io::Result;
-
-    #[inline(always)]
-    pub(super) fn step() -> Result<()> {
-        Ok(())
-    }
-
-    #[inline(always)]
-    pub(super) fn link() -> Result<()> {
-        Ok(())
-    }
-}
-
 /// Whether a stored file may get one more name at all.
 pub(super) fn may_link() -> Result<()> {
     fault::link()
@@ -143,4 +95,52 @@ pub(super) fn set_mtime(dir: &OwnedFd, name: &[u8], mtime: Timespec) -> Result<(
         last_modification: mtime,
     };
     fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+#[cfg(not(test))]
+mod fault {
+    use rustix::io::Result;
+
+    #[inline(always)]
+    pub(super) fn step() -> Result<()> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(super) fn link() -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod fault {
+    //! Failures on order, per thread.
+    use std::cell::Cell;
+
+    use rustix::io::{Errno, Result};
+
+    thread_local! {
+        /// How many more changes succeed.
+        pub(crate) static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+        /// Whether a stored file gets no further name.
+        pub(crate) static NO_LINKS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn step() -> Result<()> {
+        match LEFT.get() {
+            Some(0) => Err(Errno::IO),
+            left => {
+                LEFT.set(left.map(|left| left - 1));
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn link() -> Result<()> {
+        if NO_LINKS.get() {
+            Err(Errno::MLINK)
+        } else {
+            Ok(())
+        }
+    }
 }
