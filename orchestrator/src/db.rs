@@ -257,3 +257,17 @@ fn parse_opt<T: std::str::FromStr>(
 ) -> Result<Option<T>, DbError> {
     text.map(|text| parse(table, id, column, text)).transpose()
 }
+
+/// Reads the first column of each row as an id.
+fn ids<T: std::str::FromStr>(
+    table: &'static str,
+    rows: &[sqlx::any::AnyRow],
+) -> Result<Vec<T>, DbError> {
+    use sqlx::Row as _;
+    rows.iter()
+        .map(|row| {
+            let id: String = row.try_get(0)?;
+            parse(table, &id, "id", &id)
+        })
+        .collect()
+}

@@ -3,7 +3,7 @@
 use mayfly_domain::{AgentId, BaseId, SandboxRef, SnapshotId, ThreadId, ThreadKey, TickId};
 use sqlx::{Any, AnyConnection, Row as _, any::AnyRow};
 
-use super::{Db, DbError, Tx, history::busy_on, parse, parse_opt, pins::kept_layers_on};
+use super::{Db, DbError, Tx, history::busy_on, ids, parse, parse_opt, pins::kept_layers_on};
 use crate::{clock, sandbox::BaseFacts};
 
 /// An agent's row.
@@ -113,12 +113,7 @@ impl Db {
         .bind(format!("%{suffix}"))
         .fetch_all(self.reader())
         .await?;
-        rows.iter()
-            .map(|row| {
-                let id: String = row.try_get(0)?;
-                parse("agents", &id, "id", &id)
-            })
-            .collect()
+        ids("agents", &rows)
     }
 
     /// How many messages and ticks an agent has.
@@ -301,12 +296,7 @@ impl Db {
         .bind(id.to_string())
         .fetch_all(self.reader())
         .await?;
-        rows.iter()
-            .map(|row| {
-                let id: String = row.try_get(0)?;
-                parse("agents", &id, "id", &id)
-            })
-            .collect()
+        ids("agents", &rows)
     }
 
     /// The thread of an agent, to post to.

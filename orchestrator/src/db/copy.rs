@@ -11,7 +11,7 @@ use std::{
 use mayfly_domain::{AgentId, BaseId, BlobHash, LayerId, TickId};
 use sqlx::{AnyConnection, Connection as _, Row as _, any::install_default_drivers};
 
-use super::{Db, DbError, images::ImageInUse, parse, pins::Pin, reason};
+use super::{Db, DbError, ids, images::ImageInUse, parse, pins::Pin, reason};
 use crate::clock;
 
 /// So often a copy is made anew because garbage collection was quicker.
@@ -114,12 +114,7 @@ impl Db {
             .bind(id)
             .fetch_all(self.reader())
             .await?;
-        rows.iter()
-            .map(|row| {
-                let id: String = row.try_get(0)?;
-                parse("agents", &id, "id", &id)
-            })
-            .collect()
+        ids("agents", &rows)
     }
 
     /// All layers with the sizes their rows tell.

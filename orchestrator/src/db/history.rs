@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use mayfly_domain::{AgentId, SnapshotId, TickId};
 use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
-use super::{Db, DbError, parse, parse_opt};
+use super::{Db, DbError, ids, parse, parse_opt};
 
 /// One state of an agent's own or inherited history.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,12 +119,7 @@ impl Db {
         .bind(agent.to_string())
         .fetch_all(self.reader())
         .await?;
-        rows.iter()
-            .map(|row| {
-                let id: String = row.try_get(0)?;
-                parse("agents", &id, "id", &id)
-            })
-            .collect()
+        Ok(ids("agents", &rows)?.into_iter().collect())
     }
 }
 

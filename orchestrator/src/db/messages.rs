@@ -8,7 +8,7 @@ use sqlx::{Row as _, any::AnyRow};
 use super::{
     Db, DbError,
     deliveries::{NewDelivery, owe},
-    parse, parse_opt,
+    ids, parse, parse_opt,
 };
 use crate::clock;
 
@@ -233,12 +233,7 @@ impl Db {
         .bind(format!("%{suffix}"))
         .fetch_all(self.reader())
         .await?;
-        rows.iter()
-            .map(|row| {
-                let id: String = row.try_get(0)?;
-                parse("messages", &id, "id", &id)
-            })
-            .collect()
+        ids("messages", &rows)
     }
 
     /// Opens a parked message again with fresh attempts. False if it is not parked any more.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use mayfly_domain::{AgentId, BaseId, LayerId, SnapshotId};
 use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
-use super::{Db, DbError, Tx, parse, parse_opt};
+use super::{Db, DbError, Tx, ids, parse, parse_opt};
 use crate::{
     clock,
     retention::plan::{Family, Member, Plan, State},
@@ -124,12 +124,7 @@ impl Db {
             .bind(before)
             .fetch_all(self.reader())
             .await?;
-        rows.iter()
-            .map(|row| {
-                let id: String = row.try_get(0)?;
-                parse("bases", &id, "id", &id)
-            })
-            .collect()
+        ids("bases", &rows)
     }
 
     /// Marks a base as gone if it is unused still; its folder is removed after this is durable.

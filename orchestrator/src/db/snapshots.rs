@@ -3,7 +3,7 @@
 use mayfly_domain::{AgentId, LayerId, SnapshotId, TickId};
 use sqlx::{AnyConnection, Row as _};
 
-use super::{Db, DbError, parse, parse_opt};
+use super::{Db, DbError, ids, parse, parse_opt};
 use crate::{clock, snapshot::LayerSize};
 
 /// A snapshot's row.
@@ -58,12 +58,7 @@ impl Db {
         .bind(of.to_string())
         .fetch_all(self.reader())
         .await?;
-        rows.iter()
-            .map(|row| {
-                let id: String = row.try_get(0)?;
-                parse("snapshots", &id, "id", &id)
-            })
-            .collect()
+        ids("snapshots", &rows)
     }
 
     /// Adds a merged layer as another representation of a snapshot. False if one exists already or
@@ -112,12 +107,7 @@ impl Db {
         .bind(at_least)
         .fetch_all(self.reader())
         .await?;
-        rows.iter()
-            .map(|row| {
-                let id: String = row.try_get(0)?;
-                parse("agents", &id, "id", &id)
-            })
-            .collect()
+        ids("agents", &rows)
     }
 
     /// Whether a row names this layer.

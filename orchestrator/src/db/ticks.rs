@@ -7,6 +7,7 @@ use super::{
     Db, DbError, Tx,
     agents::{Agent, agent_on},
     deliveries::{NewDelivery, owe},
+    ids,
     messages::{self, Message, message},
     parse, parse_opt,
     snapshots::layers_on,
@@ -526,12 +527,7 @@ impl Db {
             .bind(format!("%{suffix}"))
             .fetch_all(self.reader())
             .await?;
-        rows.iter()
-            .map(|row| {
-                let id: String = row.try_get(0)?;
-                parse("ticks", &id, "id", &id)
-            })
-            .collect()
+        ids("ticks", &rows)
     }
 
     /// The removal of a closed tick's sandbox is proved.
