@@ -21,6 +21,20 @@ pub fn boot_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
+/// Longest pause that is ever written into a row, in milliseconds: what lies further ahead was
+/// written before the clock stepped back.
+const LONGEST_PAUSE: i64 = 10 * 60 * 1000;
+
+/// Milliseconds until a time that a row names; 0 if it has come, or if the clock stepped back.
+pub fn until(at: i64) -> i64 {
+    let ahead = at - unix_ms();
+    if ahead > LONGEST_PAUSE {
+        0
+    } else {
+        ahead.max(0)
+    }
+}
+
 /// How long a renewal holds.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// How often it is renewed.
@@ -50,6 +64,14 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_stepped_back_keeps_nothing_waiting() {
+        let now = unix_ms();
+        assert_eq!(until(now - 5), 0);
+        assert!((8_000..=9_000).contains(&until(now + 9_000)));
+        assert_eq!(until(now + 6 * 3600 * 1000), 0);
+    }
 
     #[test]
     fn a_lease_is_stale_until_confirmed_and_counts_from_the_sending() {

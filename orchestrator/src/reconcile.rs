@@ -35,7 +35,8 @@ const PERIOD: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Brings a fresh start to a clean state before the first tick: what an earlier start left open
-/// is closed, then removed as far as the engine answers.
+/// is closed and runs again by the crash policy. What it left on the engine is removed by
+/// [`serve`], which needs the engine's answer.
 pub async fn at_start(worker: &Worker) -> Result<(), TickError> {
     let tools = &worker.tools;
     orphans(tools, &worker.identity).await?;
@@ -221,11 +222,9 @@ pub async fn folders(tools: &Tools) -> Result<(), TickError> {
 
 /// Offers every lane with work: the queue may have lost it.
 pub async fn lanes(tools: &Tools, queue: &Arc<dyn Queue>) -> Result<(), TickError> {
-    let now = clock::unix_ms();
     for (agent, at) in tools.db.lanes_to_run().await? {
-        queue
-            .offer(agent, Duration::from_millis((at - now).max(0) as u64))
-            .await;
+        let pause = Duration::from_millis(clock::until(at) as u64);
+        queue.offer(agent, pause).await;
     }
     Ok(())
 }
@@ -233,17 +232,19 @@ pub async fn lanes(tools: &Tools, queue: &Arc<dyn Queue>) -> Result<(), TickErro
 /// Merges chains that come near the mount limit, and those that hold much for states that have
 /// expired.
 pub async fn chains(tools: &Tools) -> Result<(), TickError> {
-    for agent in tools
+    let long = tools
         .db
         .heads_with_layers(merging::MERGE_FROM as i64)
-        .await?
-    {
-        merging::merge(tools, agent).await?;
+        .await?;
+    // One broken chain does not keep the others long.
+    let mut last = Ok(());
+    for agent in long {
+        last = last.and(merging::merge(tools, agent).await);
     }
     for (agent, state) in tools.keeper.worth_merging() {
-        merging::merge_state(tools, agent, state).await?;
+        last = last.and(merging::merge_state(tools, agent, state).await);
     }
-    Ok(())
+    last
 }
 
 /// Lets states expire and removes what no kept state, open tick or pin needs; see [`retention`].

@@ -93,6 +93,9 @@ pub enum TickError {
     /// The sandbox's init.
     #[error("the sandbox does not follow")]
     Control(#[from] crate::sandbox::ControlError),
+    /// A person said stop while the sandbox was made.
+    #[error("stopped before the program started")]
+    Stopped,
     /// The program could not be started.
     #[error("the program could not be started: {0}")]
     NotStarted(String),

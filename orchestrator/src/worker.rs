@@ -113,14 +113,13 @@ impl Worker {
     pub async fn serve(self) -> Result<(), DbError> {
         let stopping = self.tools.supervisor.stopping();
         loop {
-            let slot = self
-                .slots
-                .clone()
-                .acquire_owned()
-                .await
-                .expect("never closed");
-            let Some(lane) = self.resting.run_until_cancelled(self.queue.take()).await else {
-                drop(slot);
+            let next = async {
+                let lane = self.queue.take().await;
+                // Only a lane takes a slot: a worker that waits for one is at rest.
+                let slot = self.slots.clone().acquire_owned().await;
+                (lane, slot.expect("never closed"))
+            };
+            let Some((lane, slot)) = self.resting.run_until_cancelled(next).await else {
                 stopping.cancelled().await;
                 return Ok(());
             };
@@ -240,7 +239,7 @@ impl Worker {
         else {
             return Ok(None);
         };
-        let early = message.claimable_at - clock::unix_ms();
+        let early = clock::until(message.claimable_at);
         if early > 0 {
             return Ok(Some(Duration::from_millis(early as u64)));
         }

@@ -165,6 +165,12 @@ impl Commands {
                 )));
             }
         };
+        if target == row.head {
+            return Err(RequestError::Conflict(format!(
+                "agent {} has the state after that tick already: nothing was changed",
+                agent.short()
+            )));
+        }
         match self.db.move_head(agent, row.head, target).await? {
             Moved::Done => {}
             Moved::Busy => return Err(self.busy_with(agent, "roll back").await?),

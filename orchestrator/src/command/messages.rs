@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use mayfly_domain::{
-    AgentId, Arrival, Inbox as _, InboxError, MessageId, MessageOutcome, NewMessage, check_text,
-};
+use mayfly_domain::{AgentId, Arrival, Inbox as _, InboxError, MessageId, NewMessage, check_text};
 
 use super::{
     Commands, RequestError, Send, StopScope, agents::unavailable, internal, not_found, only, suffix,
@@ -150,14 +148,9 @@ impl Commands {
         } else {
             0
         };
-        let settled_by_notice = matches!(
-            message.outcome,
-            Some(MessageOutcome::Answered | MessageOutcome::Noticed | MessageOutcome::Withdrawn)
-        );
         let reply = match message.outcome {
-            Some(MessageOutcome::Parked) => self.db.reply_to(message.id).await?,
-            _ if settled_by_notice => self.db.reply_to(message.id).await?,
-            _ => None,
+            Some(_) => self.db.reply_to(message.id).await?,
+            None => None,
         };
         let progress = if open {
             self.progress(&message, tick).await?
@@ -211,6 +204,9 @@ impl Commands {
             .queue
             .place(message.agent)
             .await
-            .map(|place| format!("in the queue behind {place}")))
+            .map(|place| match place {
+                0 => "next in the queue".to_owned(),
+                before => format!("in the queue behind {before} other agents"),
+            }))
     }
 }

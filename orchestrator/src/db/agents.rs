@@ -3,7 +3,13 @@
 use mayfly_domain::{AgentId, BaseId, SandboxRef, SnapshotId, ThreadId, ThreadKey, TickId};
 use sqlx::{Any, AnyConnection, Row as _, any::AnyRow};
 
-use super::{Db, DbError, Tx, history::busy_on, ids, parse, parse_opt, pins::kept_layers_on};
+use super::{
+    Db, DbError, Tx,
+    deliveries::{NewDelivery, owe},
+    history::busy_on,
+    ids, parse, parse_opt,
+    pins::kept_layers_on,
+};
 use crate::{clock, sandbox::BaseFacts};
 
 /// An agent's row.
@@ -270,14 +276,25 @@ impl Db {
         .await?
         .rows_affected();
         if removed == 1 {
-            sqlx::query(
+            let withdrawn = sqlx::query(
                 "UPDATE messages SET outcome = 'withdrawn', reason = 'the agent was removed',
-                 settled_at = $2 WHERE agent = $1 AND (outcome IS NULL OR outcome = 'parked')",
+                 settled_at = $2 WHERE agent = $1 AND (outcome IS NULL OR outcome = 'parked')
+                 RETURNING id, thread",
             )
             .bind(id.to_string())
             .bind(now)
-            .execute(&mut *tx)
+            .fetch_all(&mut *tx)
             .await?;
+            for row in &withdrawn {
+                let (message, thread): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+                let notice = NewDelivery::notice(
+                    parse("messages", &message, "thread", &thread)?,
+                    parse("messages", &message, "id", &message)?,
+                    None,
+                    "withdrawn: the agent was removed".to_owned(),
+                );
+                owe(&mut tx, &notice).await?;
+            }
         }
         tx.commit().await?;
         Ok(removed == 1)

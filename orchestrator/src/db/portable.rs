@@ -164,7 +164,7 @@ impl Db {
 
     /// Makes the agent and its history whole or not at all. Legal when all files are in place.
     pub async fn insert_history(&self, new: &NewHistory<'_>) -> Result<(), DbError> {
-        let history = new.history;
+        let (history, now) = (new.history, clock::unix_ms());
         let mut tx = self.begin().await?;
         if new.new_base {
             insert_base(&mut tx, new).await?;
@@ -187,7 +187,8 @@ impl Db {
             .bind(row.tick.map(|id| id.to_string()))
             .bind(layer.map(|(layer, _)| layer.as_str()))
             .bind(&row.session)
-            .bind(row.created_at)
+            // Retention counts from here: an old history must not expire on its arrival.
+            .bind(now)
             .execute(&mut *tx)
             .await?;
             parent = Some(row.id);

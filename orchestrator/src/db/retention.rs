@@ -15,8 +15,13 @@ use crate::{
 impl Db {
     /// All agents, removed ones too, in groups that may share layers.
     pub async fn families(&self) -> Result<Vec<Vec<AgentId>>, DbError> {
+        let mut connection = self.reader().acquire().await?;
+        Self::families_on(&mut connection).await
+    }
+
+    async fn families_on(connection: &mut AnyConnection) -> Result<Vec<Vec<AgentId>>, DbError> {
         let rows = sqlx::query("SELECT id, forked_from FROM agents ORDER BY id")
-            .fetch_all(self.reader())
+            .fetch_all(connection)
             .await?;
         let mut root: HashMap<AgentId, AgentId> = HashMap::new();
         let mut families: BTreeMap<AgentId, Vec<AgentId>> = BTreeMap::new();
@@ -55,9 +60,9 @@ impl Db {
         family_on(&mut connection, agents).await
     }
 
-    /// Reads a family, lets `decide` make a plan, and carries it out: one transaction, so that
-    /// nothing it rests on changes in between. The layers in the plan are forgotten; their folders
-    /// are the caller's to remove.
+    /// Finds the family of these agents, lets `decide` make a plan, and carries it out: one
+    /// transaction, so that nothing it rests on changes in between, also no fork that was made a
+    /// moment ago. The layers in the plan are forgotten; their folders are the caller's to remove.
     pub async fn collect(
         &self,
         agents: &[AgentId],
@@ -65,7 +70,13 @@ impl Db {
     ) -> Result<Plan, DbError> {
         self.release_pins().await?;
         let mut tx = self.begin().await?;
-        let family = family_on(&mut tx, agents).await?;
+        let now: Vec<AgentId> = Self::families_on(&mut tx)
+            .await?
+            .into_iter()
+            .filter(|family| family.iter().any(|member| agents.contains(member)))
+            .flatten()
+            .collect();
+        let family = family_on(&mut tx, &now).await?;
         let plan = decide(&family);
         carry_out(&mut tx, &plan).await?;
         crate::faults::point("garbage.inside");

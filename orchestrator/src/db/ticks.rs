@@ -1,6 +1,6 @@
 //! Ticks: claimed, committed or closed, each by one compare-and-swap on the open row.
 
-use mayfly_domain::{AgentId, LayerId, MessageOutcome, SnapshotId, TickId};
+use mayfly_domain::{AgentId, Apology, LayerId, MessageOutcome, SnapshotId, TickId};
 use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
 use super::{
@@ -236,7 +236,7 @@ async fn close(
            progress = NULL
          WHERE id = $1 AND outcome IS NULL AND generation = $2
            AND generation = (SELECT generation FROM agents WHERE agents.id = ticks.agent)
-         RETURNING message",
+         RETURNING message, cancel_requested",
     )
     .bind(id.to_string())
     .bind(generation)
@@ -256,7 +256,9 @@ async fn close(
     .await?;
     let Some(row) = row else { return Ok(false) };
     let message: String = row.try_get(0)?;
+    let stopped = row.try_get::<i64, _>(1)? != 0;
     match &end.message {
+        MessageFate::Again { .. } if stopped => settle_stopped(tx, id, &message, now).await?,
         MessageFate::Settled(outcome, reason) => {
             sqlx::query(
                 "UPDATE messages SET outcome = $2, reason = $3, settled_at = $4
@@ -286,6 +288,32 @@ async fn close(
     Ok(true)
 }
 
+/// What a person stopped does not run again, whatever interrupted its tick.
+async fn settle_stopped(tx: &mut Tx, tick: TickId, message: &str, now: i64) -> Result<(), DbError> {
+    let notice = format!(
+        "{}, changes {}",
+        Apology::Stopped,
+        Changes::Discarded.as_str()
+    );
+    sqlx::query("UPDATE ticks SET outcome = $2, notice = $3 WHERE id = $1")
+        .bind(tick.to_string())
+        .bind(TickOutcome::Cancelled.as_str())
+        .bind(&notice)
+        .execute(&mut **tx)
+        .await?;
+    let row = sqlx::query(
+        "UPDATE messages SET outcome = $2, settled_at = $3 WHERE id = $1 RETURNING thread",
+    )
+    .bind(message)
+    .bind(MessageOutcome::Noticed.as_str())
+    .bind(now)
+    .fetch_one(&mut **tx)
+    .await?;
+    let thread = parse("messages", message, "thread", &row.try_get::<String, _>(0)?)?;
+    let id = parse("messages", message, "id", message)?;
+    owe(tx, &NewDelivery::notice(thread, id, Some(tick), notice)).await
+}
+
 impl Db {
     /// Takes the right to run the agent's next message: generation + 1 and an open tick whose
     /// names are recorded before anything is created. None if there is nothing to run, not yet,
@@ -302,7 +330,7 @@ impl Db {
         let Some(agent) = agent_on(&mut tx, id).await? else {
             return Ok(None);
         };
-        let Some(message) = claimable(&mut tx, id, now).await? else {
+        let Some(message) = claimable(&mut tx, id).await? else {
             return Ok(None);
         };
         let row = sqlx::query(
@@ -567,7 +595,6 @@ impl Db {
 async fn claimable(
     connection: &mut AnyConnection,
     agent: AgentId,
-    now: i64,
 ) -> Result<Option<Message>, DbError> {
     let sql = format!(
         "SELECT {} FROM messages m WHERE m.agent = $1 AND m.outcome IS NULL
@@ -579,5 +606,5 @@ async fn claimable(
         .fetch_optional(connection)
         .await?;
     let next = row.as_ref().map(message).transpose()?;
-    Ok(next.filter(|message| message.claimable_at <= now))
+    Ok(next.filter(|message| clock::until(message.claimable_at) == 0))
 }

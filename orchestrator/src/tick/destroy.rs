@@ -21,6 +21,10 @@ use crate::{
     sandbox::BackendError,
 };
 
+/// Milliseconds before a message runs again that lost no attempt: an engine that fails again and
+/// again must not be asked in a circle.
+const FREE_PAUSE: i64 = 2000;
+
 /// Closes a tick that ended before its commit, and removes what it left.
 pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
     let tick = job.claim.tick;
@@ -42,13 +46,22 @@ pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
         let removal = tools.backend.remove(&job.claim.names, report::PROOF).await;
         ended.removed = removal.is_ok();
     }
-    let closing = closing(&job.claim.message, tick, ended, tools.attempts, "none");
+    let effects = effects(tools, tick).await;
+    let closing = closing(&job.claim.message, tick, ended, tools.attempts, &effects);
     let removed = closing.removed;
     close(tools, job, &closing).await;
     faults::point("destroy.closed");
     if removed {
         discard_unless_committed(tools, job).await;
         faults::point("destroy.discarded");
+    }
+}
+
+/// What may have left the sandbox; what cannot be read is taken for possible.
+async fn effects(tools: &Tools, tick: mayfly_domain::TickId) -> String {
+    match tools.db.tick(tick).await {
+        Ok(Some(row)) => row.effects,
+        _ => "possible".to_owned(),
     }
 }
 
@@ -88,6 +101,11 @@ pub(super) async fn discard_unless_committed(tools: &Tools, job: &Job) {
 /// that is down is no attempt, everything else is tried again.
 fn judge(error: &TickError) -> EndedBadly {
     match error {
+        TickError::Stopped => EndedBadly {
+            outcome: TickOutcome::Cancelled,
+            apology: Apology::Stopped,
+            ..interrupted("", Again::No)
+        },
         TickError::NotStarted(reason) => EndedBadly {
             outcome: TickOutcome::Failed,
             apology: Apology::NotStarted {
@@ -152,7 +170,7 @@ pub fn closing(
             let pause = if counts {
                 1000 * i64::from(tried * tried)
             } else {
-                0
+                FREE_PAUSE
             };
             (
                 ended.apology,

@@ -76,6 +76,11 @@ pub async fn run(tools: &Tools, job: &Job, scoped: Scoped) -> Result<Ran, TickEr
         uppers,
         &tools.supervisor,
     );
+    if let Some(tick) = tools.db.tick(job.claim.tick).await?
+        && tick.cancel_requested
+    {
+        return Err(TickError::Stopped);
+    }
     let id = live.control.start(start).await.map_err(not_started)?;
     faults::point("run.started");
     let protocol = agent::protocol(job.profile.protocol);

@@ -1,0 +1,130 @@
+//! Sequences that an outsider found: what a person stopped stays stopped, what a fork stands on
+//! stays, and nobody waits for a clock that stepped back.
+
+use std::time::{Duration, Instant};
+
+use mayfly_domain::MessageOutcome;
+use mayfly_orchestrator::{
+    command::{RequestError, StopScope},
+    tick::outcome::TickOutcome,
+};
+use mayfly_tests::{engine, server::Server, world::World};
+
+#[test]
+fn a_message_that_was_stopped_does_not_run_again_after_a_kill() {
+    let mut server = Server::new(env!("CARGO_BIN_EXE_mayfly-under-test"));
+    server.start();
+    let agent = server.agent();
+    let deaf = "trap '' INT TERM; echo up; while :; do sleep 1; done";
+    server.mayfly(&["agent", "send", &agent, "--no-wait", deaf]);
+    let running = "SELECT count(*) FROM ticks WHERE phase = 'running'";
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while server.sql(running) != "1" {
+        assert!(Instant::now() < deadline, "{}", server.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.mayfly(&["agent", "stop", &agent]);
+    server.kill();
+    server.start();
+    let outcome = "SELECT m.outcome || ' ' || t.outcome || ' ' || t.notice FROM messages m
+                   JOIN ticks t ON t.message = m.id";
+    assert_eq!(
+        server.sql(outcome),
+        "noticed cancelled stopped, changes discarded"
+    );
+    assert_eq!(
+        server.sql("SELECT text FROM deliveries"),
+        "stopped, changes discarded"
+    );
+    let after = server.mayfly(&["agent", "send", &agent, "echo next"]);
+    assert_eq!(String::from_utf8_lossy(&after.stdout), "next\n");
+    assert_eq!(server.sql("SELECT count(*) FROM ticks"), "2");
+    server.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_while_the_sandbox_is_made_keeps_the_program_from_starting() {
+    let world = World::docker().await;
+    let agent = world.shell().await;
+    world.say(agent, "echo kept > f").await;
+    let posted = world.post(agent, "echo ran >> f; sleep 30").await;
+    world
+        .until_sql("SELECT count(*) FROM ticks WHERE outcome IS NULL", "1")
+        .await;
+    let stop = world
+        .commands()
+        .stop(agent, StopScope::Running)
+        .await
+        .unwrap();
+    assert!(stop.stopping.is_some());
+    let message = world.outcome(&posted).await;
+    assert_eq!(message.outcome, Some(MessageOutcome::Noticed));
+    let tick = world
+        .commands()
+        .tick(message.tick.expect("a tick"))
+        .await
+        .unwrap();
+    assert_eq!(tick.tick.outcome, Some(TickOutcome::Cancelled));
+    let text = message.reply.expect("a notice").text;
+    if text == "stopped, changes discarded" {
+        assert_eq!(world.reply(agent, "cat f").await, "kept");
+    }
+    world.end().await;
+}
+
+/// Forks are made while collections run and their origin is removed: each fork keeps its files.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_that_is_made_beside_a_collection_keeps_its_files() {
+    let world = World::docker().await;
+    let origin = world.shell().await;
+    world.say(origin, "echo whole > keep").await;
+    let family = world.service().worker().tools.db.families().await.unwrap();
+    let fork = world.commands().fork(origin, None).await.unwrap().id;
+    world.commands().remove_agent(origin, true).await.unwrap();
+    // The list was read before the fork was made, as a round does.
+    let tools = &world.service().worker().tools;
+    for agents in family {
+        let plan = tools
+            .db
+            .collect(&agents, |family| family.plan(|_| None, i64::MAX / 2))
+            .await
+            .unwrap();
+        assert!(plan.forget.is_empty(), "{:?}", plan.forget);
+    }
+    assert_eq!(world.reply(fork, "cat keep").await, "whole");
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_does_not_wait_for_a_clock_that_stepped_back() {
+    let world = World::docker().await;
+    let agent = world.shell().await;
+    let first = world.post(agent, "sleep 2; echo one").await;
+    let second = world.post(agent, "echo two").await;
+    let later = "UPDATE messages SET claimable_at = claimable_at + 86400000 WHERE seq = 2";
+    engine::change(&world.data_dir().join("mayfly.db"), later);
+    assert_eq!(
+        world.outcome(&first).await.reply.expect("a reply").text,
+        "one"
+    );
+    assert_eq!(
+        world.outcome(&second).await.reply.expect("a reply").text,
+        "two"
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_to_where_one_stands_is_told() {
+    let world = World::docker().await;
+    let agent = world.shell().await;
+    let tick = world.say(agent, "echo x > f").await.tick.expect("a tick");
+    let refused = world
+        .commands()
+        .rollback(agent, Some(tick))
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, RequestError::Conflict(_)), "{refused}");
+    assert_eq!(world.sql("SELECT count(*) FROM head_moves"), "0");
+    world.end().await;
+}
