@@ -165,7 +165,7 @@ impl Commands {
                 )));
             }
         };
-        if target == row.head {
+        if target == row.head && self.db.open_tick(agent).await?.is_none() {
             return Err(RequestError::Conflict(format!(
                 "agent {} has the state after that tick already: nothing was changed",
                 agent.short()
