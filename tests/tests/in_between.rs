@@ -130,7 +130,6 @@ async fn an_agent_that_is_removed_while_its_chain_is_merged() {
         .unwrap();
     world.commands().remove_agent(agent, false).await.unwrap();
     world.gc().await;
-    assert_eq!(world.sql("SELECT count(*) FROM layers"), "4");
     merging.await.unwrap().unwrap();
     world.gc().await;
     assert_eq!(world.sql("SELECT count(*) FROM layers"), "0");
