@@ -1,5 +1,6 @@
-//! Reconcilers: each restores one invariant, idempotently, takes no input, and fires at start and
-//! by period. They close ticks first and delete second.
+//! Reconcilers: each restores one invariant, idempotently, and takes no input. They close ticks
+//! first and delete second. [`orphans`] runs at start, [`strays`] and [`folders`] from then on until
+//! they have been through once, the others by period.
 //!
 //! | invariant | how |
 //! |---|---|
