@@ -5,7 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -194,20 +194,26 @@ impl Server {
     }
 
     /// Waits for a server that dies by itself, for example at an armed fault.
-    pub fn wait_dead(&mut self) {
+    pub fn wait_dead(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         while self.running() {
             assert!(Instant::now() < deadline, "it does not die: {}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
-        self.child = None;
+        let mut child = self.child.take().expect("a server runs");
+        child.wait().expect("it can be waited for")
     }
 
     /// SIGTERM, then waits for the end.
-    pub fn stop(&mut self) {
+    pub fn stop(&mut self) -> ExitStatus {
+        self.terminate();
+        self.wait_dead()
+    }
+
+    /// SIGTERM.
+    pub fn terminate(&self) {
         let pid = Pid::from_raw(self.pid() as i32).expect("a process id");
         kill_process(pid, Signal::TERM).expect("it can be signalled");
-        self.wait_dead();
     }
 
     /// A command of the program on this data dir.

@@ -6,7 +6,6 @@ use std::{
 };
 
 use mayfly_tests::server::Server;
-use rustix::process::{Pid, Signal, kill_process};
 
 use super::{PROGRAM, printed, refused, simulated};
 
@@ -142,44 +141,33 @@ fn a_database_that_vanishes_under_a_server_is_no_panic() {
 
 #[test]
 fn a_second_signal_does_not_wait_and_the_message_runs_later() {
-    let server = Server::new(PROGRAM);
+    let mut server = Server::new(PROGRAM);
+    server.start();
     let agent = server.agent();
-    let mut serve = server.command(&["serve"]);
-    let mut serve = serve
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it starts");
-    let pid = Pid::from_raw(serve.id() as i32).expect("a process id");
     let text = "if [ -e late ]; then echo again; else touch late; sleep 30; fi; echo done";
     let sent = printed(&server.mayfly(&["agent", "send", &agent, "--no-wait", text]));
+    let deadline = Instant::now() + Duration::from_secs(60);
     let running = "SELECT count(*) FROM ticks WHERE outcome IS NULL AND phase = 'running'";
     while server.sql(running) != "1" {
+        assert!(Instant::now() < deadline, "{}", server.log());
         thread::sleep(Duration::from_millis(20));
     }
     let since = Instant::now();
     for _ in 0..2 {
-        kill_process(pid, Signal::TERM).expect("it can be signalled");
+        server.terminate();
         thread::sleep(Duration::from_millis(500));
     }
-    assert_eq!(serve.wait().expect("it ends").code(), Some(130));
+    assert_eq!(server.wait_dead().code(), Some(130));
     assert!(since.elapsed() < Duration::from_secs(5));
     // The next one closes the dead tick and runs the message again: its files were discarded.
-    let mut later = server.command(&["serve"]);
-    let mut later = later
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it starts");
+    server.start();
     let deadline = Instant::now() + Duration::from_secs(60);
     let attempts = format!("SELECT count(*) FROM ticks WHERE message = '{sent}'");
     while server.sql(&attempts) != "2" {
-        assert!(Instant::now() < deadline);
+        assert!(Instant::now() < deadline, "{}", server.log());
         thread::sleep(Duration::from_millis(100));
     }
     printed(&server.mayfly(&["agent", "stop", &agent]));
-    let pid = Pid::from_raw(later.id() as i32).expect("a process id");
-    kill_process(pid, Signal::TERM).expect("it can be signalled");
-    assert!(later.wait().expect("it ends").success());
+    assert!(server.stop().success());
     server.assert_nothing_left();
 }
