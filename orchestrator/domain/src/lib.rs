@@ -3,6 +3,7 @@
 
 mod apology;
 mod author;
+mod event;
 mod id;
 mod inbox;
 mod limits;
@@ -14,6 +15,7 @@ mod thread;
 
 pub use apology::Apology;
 pub use author::Author;
+pub use event::{Channel, Event, Happened, Place, PostId, Posted, Pressed, RemoteFile, Twin};
 pub use id::{
     AgentId, BaseId, BlobHash, DeliveryId, IdError, InstallationId, LayerId, MessageId, SnapshotId,
     ThreadId, TickId,
