@@ -17,6 +17,11 @@ impl Bell {
         self.0.notify_waiters();
     }
 
+    /// Resolves at the first ring after this call, also one that comes before it is awaited.
+    pub fn next(&self) -> impl Future<Output = ()> + '_ {
+        self.0.notified()
+    }
+
     /// True if something is settled before the time is over.
     pub async fn rings(&self, within: Duration) -> bool {
         tokio::time::timeout(within, self.0.notified())

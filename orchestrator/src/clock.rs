@@ -23,7 +23,7 @@ pub fn boot_time() -> Duration {
 
 /// Longest pause that is ever written into a row, in milliseconds: what lies further ahead was
 /// written before the clock stepped back.
-const LONGEST_PAUSE: i64 = 10 * 60 * 1000;
+pub const LONGEST_PAUSE: i64 = 10 * 60 * 1000;
 
 /// Milliseconds until a time that a row names; 0 if it has come, or if the clock stepped back.
 pub fn until(at: i64) -> i64 {

@@ -203,8 +203,7 @@ impl Service {
         supervisor.standing("disk guard", worker.clone().guard_disk());
         supervisor.standing("reconciler", reconcile::serve(worker.clone()));
         supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
-        let outbox = outbox::serve(db, parts.platforms, worker.bell.clone(), supervisor.clone());
-        supervisor.standing("outbox", outbox);
+        outbox::start(&db, &parts.platforms, &worker.bell, supervisor);
         Ok(Service { commands, worker })
     }
 

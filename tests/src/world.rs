@@ -43,6 +43,8 @@ pub struct Setup {
     pub profiles: Vec<(String, Profile)>,
     /// The engine's address, where it is not the usual one.
     pub docker_host: Option<String>,
+    /// Platforms beside the local one.
+    pub platforms: Vec<Arc<dyn Platform>>,
 }
 
 impl Default for Setup {
@@ -62,6 +64,7 @@ impl Default for Setup {
             },
             profiles: Vec::new(),
             docker_host: None,
+            platforms: Vec::new(),
         }
     }
 }
@@ -134,6 +137,7 @@ impl World {
         profiles.0.insert(SHELL.to_owned(), shell);
         profiles.0.extend(setup.profiles);
         let local: Arc<dyn Platform> = Arc::new(Local);
+        let platforms = setup.platforms.into_iter().chain([local]);
         let service = Service::start(Parts {
             data_dir: data_dir.clone(),
             worker: setup.worker,
@@ -143,7 +147,9 @@ impl World {
             init: init::install(&data_dir).expect("init is written"),
             lease,
             supervisor: supervisor.clone(),
-            platforms: Platforms::from([(local.name(), local)]),
+            platforms: platforms
+                .map(|platform| (platform.name(), platform))
+                .collect::<Platforms>(),
         })
         .await
         .unwrap_or_else(|error| panic!("the service does not start: {error}"));
@@ -270,10 +276,15 @@ impl World {
     }
 
     /// Comes to rest and fails if anything is left.
-    pub async fn end(mut self) {
+    pub async fn end(self) {
+        self.end_owing(0).await;
+    }
+
+    /// [`World::end`], with so many deliveries still owed.
+    pub async fn end_owing(mut self, deliveries: u32) {
         // An outcome is told before its delivery is.
         let owed = "SELECT count(*) FROM deliveries WHERE state = 'owed'";
-        self.until_sql(owed, "0").await;
+        self.until_sql(owed, &deliveries.to_string()).await;
         let prefix = self.prefix();
         let service = self.service.take().expect("ended once");
         service.drain().await;

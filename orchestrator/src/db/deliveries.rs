@@ -1,7 +1,7 @@
 //! Replies owed to threads.
 
 use mayfly_domain::{DeliveryId, MessageId, Reply, ReplyFile, ThreadId, ThreadKey, TickId};
-use sqlx::Row as _;
+use sqlx::{Any, Row as _};
 
 use super::{Db, DbError, Tx, parse};
 use crate::clock;
@@ -75,6 +75,37 @@ impl NewDelivery {
     }
 }
 
+/// Whose deliveries are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whose {
+    /// Those to threads of this platform.
+    Platform(&'static str),
+    /// Those to threads of any other platform.
+    NoneOf(Vec<&'static str>),
+}
+
+impl Whose {
+    fn names(&self) -> &[&'static str] {
+        match self {
+            Whose::Platform(name) => std::slice::from_ref(name),
+            Whose::NoneOf(names) => names,
+        }
+    }
+
+    /// About a thread's key; the names, each with a `/`, are bound from parameter `first` on.
+    fn condition(&self, first: usize) -> String {
+        let begins = |(at, name): (usize, &&str)| {
+            format!("substr(t.key, 1, {}) = ${}", name.len() + 1, first + at)
+        };
+        let any: Vec<String> = self.names().iter().enumerate().map(begins).collect();
+        match self {
+            Whose::Platform(_) => any.join(" OR "),
+            Whose::NoneOf(names) if names.is_empty() => "1 = 1".to_owned(),
+            Whose::NoneOf(_) => format!("NOT ({})", any.join(" OR ")),
+        }
+    }
+}
+
 /// A delivery that is owed.
 #[derive(Debug, Clone)]
 pub struct Owed {
@@ -119,16 +150,26 @@ pub(super) async fn owe(tx: &mut Tx, delivery: &NewDelivery) -> Result<(), DbErr
 }
 
 impl Db {
-    /// Deliveries that may be tried now, oldest first.
-    pub async fn owed(&self, limit: i64) -> Result<Vec<Owed>, DbError> {
-        let rows = sqlx::query(
+    /// The oldest delivery of each thread, where it may be tried now, oldest first. What comes
+    /// later in a thread waits for what comes first.
+    pub async fn owed(&self, whose: &Whose, limit: i64) -> Result<Vec<Owed>, DbError> {
+        let sql = format!(
             "SELECT d.id, t.key, d.attempts, d.text FROM deliveries d JOIN threads t ON t.id = d.thread
-             WHERE d.state = 'owed' AND d.next_at <= $1 ORDER BY d.created_at, d.id LIMIT $2",
-        )
-        .bind(clock::unix_ms())
-        .bind(limit)
-        .fetch_all(self.reader())
-        .await?;
+             WHERE d.state = 'owed' AND (d.next_at <= $1 OR d.next_at > $2) AND {}
+             AND NOT EXISTS (SELECT 1 FROM deliveries o WHERE o.thread = d.thread
+                 AND o.state = 'owed' AND (o.created_at, o.id) < (d.created_at, d.id))
+             ORDER BY d.created_at, d.id LIMIT $3",
+            whose.condition(4)
+        );
+        let now = clock::unix_ms();
+        let query = sqlx::query::<Any>(sqlx::AssertSqlSafe(sql))
+            .bind(now)
+            // Written before the clock stepped back.
+            .bind(now + clock::LONGEST_PAUSE)
+            .bind(limit);
+        let names = whose.names().iter();
+        let query = names.fold(query, |query, name| query.bind(format!("{name}/")));
+        let rows = query.fetch_all(self.reader()).await?;
         let mut owed = Vec::new();
         for row in &rows {
             let id: String = row.try_get(0)?;
