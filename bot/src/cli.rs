@@ -53,6 +53,11 @@ enum Verb {
         #[arg(long)]
         simulate: bool,
     },
+    /// Print a link that opens the page in a browser on this machine
+    #[command(after_help = "\
+The link is good once, for ten minutes; the browser stays signed in until the server ends, or for 12
+hours without use. A server must run: mayfly serve.")]
+    Page,
     /// Print the effective configuration and where each value is from
     Check,
     /// Look at this host and say what must be mended
@@ -399,6 +404,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
 async fn dispatch(context: Context, verb: Verb) -> Result<Exit, Failure> {
     match verb {
         Verb::Serve { simulate } => commands::serve::run(context, simulate).await,
+        Verb::Page => commands::page::run(&context).await,
         Verb::Check => Ok(commands::check::run(&context)),
         Verb::Doctor {
             layers: true,

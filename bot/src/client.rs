@@ -20,6 +20,7 @@ use crate::{
         BackupBody, ExportBody, ImportBody, LayersBody, Problem,
         wire::{CreateBody, EmptyBody, ForkBody, GcBody, RollbackBody, SendBody, StopBody},
     },
+    page::LinkView,
 };
 
 pub mod files;
@@ -159,6 +160,10 @@ impl Client {
 
     pub async fn backup(&self, body: &BackupBody) -> Answer<BackupView> {
         self.post("/v1/backup", body).await
+    }
+
+    pub(crate) async fn page_link(&self) -> Answer<LinkView> {
+        self.post("/v1/page-link", &EmptyBody {}).await
     }
 
     pub async fn export(&self, body: &ExportBody) -> Answer<Exported> {

@@ -6,6 +6,7 @@ pub(crate) mod backup;
 pub(crate) mod check;
 pub(crate) mod doctor;
 pub(crate) mod gc;
+pub(crate) mod page;
 pub(crate) mod parked;
 pub(crate) mod portable;
 pub(crate) mod send;

@@ -1,7 +1,8 @@
 //! The API, on a unix socket in the data dir and on TCP.
 //!
 //! Whoever can open the socket is the owner and needs no token. Loopback is not authentication:
-//! TCP wants the token of the data dir, except for the two health paths.
+//! TCP wants the token of the data dir, except for the two health paths and the page, which has its
+//! own sign-in.
 
 mod body;
 mod events;
@@ -16,18 +17,24 @@ mod routes;
 mod serve;
 pub mod wire;
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use axum::middleware;
 use mayfly_orchestrator::{command::Commands, supervise::Supervisor};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use body::LIMIT as BODY_LIMIT;
 pub(crate) use files::unescaped;
+pub(crate) use gate::{Gate, same_origin, text};
 pub use listen::{ListenError, SocketFile, read_or_make_token};
 pub use owner::{BackupBody, LayersBody};
 pub use portable::{ExportBody, ImportBody};
 pub use problem::Problem;
+pub(crate) use routes::Asked;
+pub(crate) use serve::BODY as BODY_TIME;
+
+use crate::page;
 
 /// What every handler may use.
 #[derive(Clone)]
@@ -35,6 +42,8 @@ pub(crate) struct Api {
     commands: Commands,
     /// Cancelled when waits should end.
     stopping: CancellationToken,
+    /// None without a TCP listener.
+    links: Option<page::Links>,
 }
 
 /// Listeners that are open; nothing is answered before [`Server::start`].
@@ -42,7 +51,14 @@ pub(crate) struct Api {
 pub struct Server {
     unix: UnixListener,
     file: SocketFile,
-    tcp: Option<(TcpListener, gate::Gate)>,
+    tcp: Option<Tcp>,
+}
+
+#[derive(Debug)]
+struct Tcp {
+    listener: TcpListener,
+    gate: Arc<Gate>,
+    sign_in: Arc<page::SignIn>,
 }
 
 impl Server {
@@ -62,24 +78,35 @@ impl Server {
         if listen != "off" {
             let listener = listen::tcp(listen).await?;
             let address = listener.local_addr().map_err(ListenError::Address)?;
-            self.tcp = Some((listener, gate::Gate::new(token, address)));
+            self.tcp = Some(Tcp {
+                listener,
+                gate: Arc::new(Gate::new(token, address)),
+                sign_in: Arc::default(),
+            });
         }
         Ok(self)
     }
 
     /// Where it listens beside the socket.
     pub fn address(&self) -> Option<std::net::SocketAddr> {
-        self.tcp
-            .as_ref()
-            .and_then(|(listener, _)| listener.local_addr().ok())
+        self.tcp.as_ref().map(|tcp| tcp.gate.listen())
+    }
+
+    /// What makes links to the page.
+    pub(crate) fn links(&self) -> Option<page::Links> {
+        self.tcp.as_ref().map(|tcp| page::Links {
+            sign_in: tcp.sign_in.clone(),
+            listen: tcp.gate.listen(),
+        })
     }
 
     /// Answers until the supervisor stops; requests under way are finished first. The caller keeps
     /// the socket's name for as long as it holds the data dir.
     pub fn start(self, commands: Commands, supervisor: &Supervisor) -> SocketFile {
         let api = Api {
-            commands,
+            commands: commands.clone(),
             stopping: supervisor.stopping(),
+            links: self.links(),
         };
         let every = routes::router(api.clone())
             .merge(events::router(api.clone()))
@@ -90,10 +117,11 @@ impl Server {
             .merge(portable::owner(api));
         let unix = serve::serve(self.unix, routes::finished(plain), supervisor.clone());
         supervisor.standing("http on the socket", unix);
-        if let Some((listener, gate)) = self.tcp {
-            let checked = middleware::from_fn_with_state(gate.into(), gate::check);
+        if let Some(tcp) = self.tcp {
+            let checked = middleware::from_fn_with_state(tcp.gate.clone(), gate::check);
             let gated = routes::finished(every).layer(checked);
-            let tcp = serve::serve(listener, gated, supervisor.clone());
+            let both = gated.merge(page::router(commands, tcp.gate, tcp.sign_in));
+            let tcp = serve::serve(tcp.listener, both, supervisor.clone());
             supervisor.standing("http on tcp", tcp);
         }
         self.file

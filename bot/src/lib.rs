@@ -9,6 +9,7 @@ mod door;
 pub mod exit;
 pub mod http;
 mod log;
+mod page;
 mod render;
 mod screen;
 pub mod wire;

@@ -17,12 +17,12 @@ pub(crate) use graph::graph;
 pub(crate) use message::{parked, state};
 pub(crate) use patch::{painted, patch};
 pub(crate) use quote::quoted;
-pub(crate) use tick::{tick, ticks};
+pub(crate) use tick::{exit, outcome, phases, tick, ticks};
 
 use jiff::{Timestamp, tz::TimeZone};
 
 /// Unix milliseconds in this host's time zone, to the second.
-fn time(unix_ms: i64) -> String {
+pub(crate) fn time(unix_ms: i64) -> String {
     match Timestamp::from_millisecond(unix_ms) {
         Ok(time) => {
             let zoned = time.to_zoned_datetime(TimeZone::system());
@@ -33,7 +33,7 @@ fn time(unix_ms: i64) -> String {
 }
 
 /// Milliseconds as people say them.
-fn span(ms: i64) -> String {
+pub(crate) fn span(ms: i64) -> String {
     match ms {
         ..=999 => format!("{ms} ms"),
         1_000..=59_999 => format!("{:.1} s", ms as f64 / 1e3),
@@ -42,7 +42,7 @@ fn span(ms: i64) -> String {
 }
 
 /// Bytes as people say them.
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     match count {
         ..=1_023 => format!("{count} B"),
         1_024..=1_048_575 => format!("{:.1} KiB", count as f64 / 1024.0),
@@ -52,7 +52,7 @@ fn bytes(count: u64) -> String {
 }
 
 /// What a program or a person wrote, on one line and unable to steer the terminal.
-fn one_line(text: &str, longest: usize) -> String {
+pub(crate) fn one_line(text: &str, longest: usize) -> String {
     let mut line: String = text
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })

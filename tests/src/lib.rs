@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod bench;
+pub mod browser;
 pub mod engine;
 pub mod front;
 pub mod http;

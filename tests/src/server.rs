@@ -109,9 +109,16 @@ impl Server {
 
     /// Starts the server and waits until it answers.
     pub fn start(&mut self) {
+        let before = self.log().len();
         self.spawn();
         self.wait_answering();
-        assert!(self.running(), "the server ended: {}", self.log());
+        // It answers a moment before it says where.
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log()[before..].contains("mayfly listens on ") {
+            assert!(self.running(), "the server ended: {}", self.log());
+            assert!(Instant::now() < deadline, "it is silent: {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Starts the server with a fault armed; it may die before it answers.

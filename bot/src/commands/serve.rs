@@ -1,6 +1,10 @@
 //! `mayfly serve`.
 
-use std::{path::Path, time::Duration};
+use std::{
+    io::{IsTerminal as _, stdout},
+    path::Path,
+    time::Duration,
+};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -10,6 +14,7 @@ use crate::{
     door::{self, Signals},
     exit::{Exit, Failure},
     http::Server,
+    page::Links,
     wire::{self, Running},
 };
 
@@ -65,9 +70,13 @@ async fn serve(
     };
     let running = started.map_err(|error| Failure::new(error.exit(), error))?;
     let line = listens(server.address(), &path);
+    let links = server.links();
     // Dropped before `running`, and with it the lock.
     let _socket = server.start(running.commands.clone(), &running.supervisor);
     context.screen.answer(&line);
+    if let Some(links) = links {
+        context.screen.answer(&page(&links, stdout().is_terminal()));
+    }
     let fault = tokio::select! {
         fault = running.supervisor.fault() => Some(fault),
         () = signals.next() => None,
@@ -92,6 +101,14 @@ fn listens(tcp: Option<std::net::SocketAddr>, data_dir: &Path) -> String {
     match tcp {
         Some(address) => format!("mayfly listens on http://{address} and {socket}"),
         None => format!("mayfly listens on {socket}"),
+    }
+}
+
+/// Only whoever sees the terminal started the server; a log may be read by others, and kept.
+fn page(links: &Links, is_terminal: bool) -> String {
+    match is_terminal {
+        true => format!("the page, once within ten minutes: {}", links.make().link),
+        false => "the page: mayfly page prints a link to it".to_owned(),
     }
 }
 

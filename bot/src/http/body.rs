@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::{problem::Problem, serve::BODY};
 
 /// A legal text fits even where JSON escapes each of its bytes to six.
-pub(super) const LIMIT: usize = 6 * MAX_TEXT + 64 * 1024;
+pub(crate) const LIMIT: usize = 6 * MAX_TEXT + 64 * 1024;
 
 /// A body; an empty one counts as `{}`.
 pub(super) struct Body<T>(pub(super) T);

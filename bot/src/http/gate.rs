@@ -16,7 +16,7 @@ use super::problem::Problem;
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// See the module.
-pub(super) struct Gate {
+pub(crate) struct Gate {
     token: String,
     listen: SocketAddr,
 }
@@ -30,21 +30,32 @@ impl std::fmt::Debug for Gate {
 }
 
 impl Gate {
-    pub(super) fn new(token: String, listen: SocketAddr) -> Self {
+    pub(crate) fn new(token: String, listen: SocketAddr) -> Self {
         Gate { token, listen }
     }
 
-    fn judge(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), Problem> {
+    /// Where it listens.
+    pub(crate) fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// The host that was asked for, if it is this one.
+    pub(crate) fn host<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, Problem> {
         let host = text(headers, header::HOST).unwrap_or_default();
-        if !self.is_ours(host) {
-            return Err(Problem::new(
+        match self.is_ours(host) {
+            true => Ok(host),
+            false => Err(Problem::new(
                 "forbidden",
                 format!(
                     "the host \"{host}\" is not served here: use http://{}",
                     self.listen
                 ),
-            ));
+            )),
         }
+    }
+
+    fn judge(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), Problem> {
+        let host = self.host(headers)?;
         if OPEN.contains(&path) {
             return Ok(());
         }
@@ -92,11 +103,11 @@ impl Gate {
     }
 }
 
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+pub(crate) fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-fn same_origin(origin: &str, host: &str) -> bool {
+pub(crate) fn same_origin(origin: &str, host: &str) -> bool {
     let origin = origin
         .strip_prefix("http://")
         .or_else(|| origin.strip_prefix("https://"));

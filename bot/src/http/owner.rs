@@ -1,4 +1,5 @@
-//! What names paths of this host: for whoever opens the socket, and for no holder of a token.
+//! What names paths of this host, and the page's door: for whoever opens the socket, and for no holder
+//! of a token.
 
 use std::path::PathBuf;
 
@@ -6,7 +7,8 @@ use axum::{Json, Router, extract::State, routing::post};
 use mayfly_orchestrator::backup::{BackupView, inspect::LayersView};
 use serde::{Deserialize, Serialize};
 
-use super::{Api, body::Body, problem::Problem};
+use super::{Api, body::Body, problem::Problem, wire::EmptyBody};
+use crate::page::LinkView;
 
 /// `POST /v1/backup`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,6 +32,7 @@ pub(super) fn router(api: Api) -> Router {
     Router::new()
         .route("/v1/backup", post(backup))
         .route("/v1/layers", post(layers))
+        .route("/v1/page-link", post(page_link))
         .with_state(api)
 }
 
@@ -49,4 +52,13 @@ async fn layers(
 ) -> Result<Json<LayersView>, Problem> {
     let looked = api.commands.layers(asked.against.as_deref(), &api.stopping);
     Ok(Json(looked.await?))
+}
+
+async fn page_link(
+    State(api): State<Api>,
+    Body(EmptyBody {}): Body<EmptyBody>,
+) -> Result<Json<LinkView>, Problem> {
+    let off = "http.listen is off, so there is no page: set it in mayfly.toml, then start mayfly serve anew";
+    let links = api.links.ok_or_else(|| Problem::new("conflict", off))?;
+    Ok(Json(links.make()))
 }

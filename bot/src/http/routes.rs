@@ -83,7 +83,7 @@ impl<S: std::marker::Send + Sync> FromRequestParts<S> for Named {
 }
 
 /// A query without unknown names; problems are [`Problem`]s.
-pub(super) struct Asked<T>(pub(super) T);
+pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<S: std::marker::Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
     type Rejection = Problem;

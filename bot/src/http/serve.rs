@@ -23,7 +23,7 @@ use super::patience::{Patience, Patient};
 /// From the connection, or from the answer before, until a request's head is whole.
 const HEAD: Duration = Duration::from_secs(10);
 /// Until a request's body is whole.
-pub(super) const BODY: Duration = Duration::from_secs(30);
+pub(crate) const BODY: Duration = Duration::from_secs(30);
 /// Connections at once, on each listener; who waits for an outcome holds one.
 const CONNECTIONS: usize = 512;
 /// The longest head: request line and headers.

@@ -34,7 +34,7 @@ fn lasted(tick: &TickView) -> String {
         .map_or_else(String::new, |end| span(end - tick.started_at))
 }
 
-pub(super) fn outcome(tick: &TickView) -> String {
+pub(crate) fn outcome(tick: &TickView) -> String {
     match (tick.outcome, tick.changes) {
         (None, _) => format!("in {}", tick.phase),
         (Some(outcome), None) => outcome.as_str().to_owned(),
@@ -89,7 +89,7 @@ pub(crate) fn tick(detail: &TickDetail, screen: Screen) -> String {
     text
 }
 
-fn phases(tick: &TickView) -> String {
+pub(crate) fn phases(tick: &TickView) -> String {
     let spent = PHASES.iter().zip(tick.usage.phase_ms);
     let parts: Vec<String> = spent
         .map(|(phase, ms)| format!("{phase} {}", span(ms)))
@@ -122,7 +122,7 @@ fn transcript(line: &Line, screen: Screen) -> String {
     format!("{head} {}\n", lines.join(&format!("\n{:15}", "")))
 }
 
-fn exit(code: Option<i32>, signal: Option<i32>) -> String {
+pub(crate) fn exit(code: Option<i32>, signal: Option<i32>) -> String {
     match (code, signal) {
         (Some(code), _) => format!("code {code}"),
         (None, Some(signal)) => format!("by signal {signal}"),

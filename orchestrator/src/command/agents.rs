@@ -41,6 +41,11 @@ impl Commands {
         self.agent(agent.id).await
     }
 
+    /// Names of the profiles that agents can be made from, in order.
+    pub fn profiles(&self) -> Vec<String> {
+        self.profiles.0.keys().cloned().collect()
+    }
+
     /// Finds an agent by id or unique suffix.
     pub async fn find_agent(&self, text: &str) -> Result<AgentId, RequestError> {
         let digits = suffix("agent", text, AGENTS_HINT)?;

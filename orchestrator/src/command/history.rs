@@ -62,6 +62,24 @@ impl Commands {
         Ok(page.with(views))
     }
 
+    /// A page of an agent's ticks, newest first.
+    pub async fn newest_ticks(
+        &self,
+        agent: AgentId,
+        wanted: Wanted<TickId>,
+    ) -> Result<Page<TickView>, RequestError> {
+        let head = self.row(agent).await?.head;
+        let in_head = self.db.ancestry(head).await?.into_iter().collect();
+        let most = wanted.most;
+        let found = self.db.ticks_before(agent, wanted.after, most + 1).await?;
+        let mut page = Page::cut(found, most, |tick| tick.id.to_string());
+        let mut views = Vec::new();
+        for tick in std::mem::take(&mut page.items) {
+            views.push(self.tick_view(tick, &in_head).await?);
+        }
+        Ok(page.with(views))
+    }
+
     /// One tick with its transcript.
     pub async fn tick(&self, id: TickId) -> Result<TickDetail, RequestError> {
         let tick = self.tick_alone(id).await?;

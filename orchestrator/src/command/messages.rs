@@ -11,7 +11,7 @@ use crate::{
     clock,
     db::{DbError, messages::Message},
     tick::state::Cause,
-    view::{MessageView, ReplyView, StopView},
+    view::{MessageView, Page, ReplyView, StopView, Wanted},
 };
 
 /// Longest idempotency key, in bytes.
@@ -71,6 +71,23 @@ impl Commands {
             .await?
             .ok_or_else(|| not_found("message", id, ""))?;
         self.message_view(message).await
+    }
+
+    /// A page of what was said to an agent and what became of it, newest first.
+    pub async fn newest_messages(
+        &self,
+        agent: AgentId,
+        wanted: Wanted<MessageId>,
+    ) -> Result<Page<MessageView>, RequestError> {
+        self.row(agent).await?;
+        let most = wanted.most;
+        let found = self.db.messages_before(agent, wanted.after, most + 1);
+        let mut page = Page::cut(found.await?, most, |message| message.id.to_string());
+        let mut views = Vec::new();
+        for message in std::mem::take(&mut page.items) {
+            views.push(self.message_view(message).await?);
+        }
+        Ok(page.with(views))
     }
 
     /// Waits until the message has an outcome or the time is over; then as [`Commands::message`].

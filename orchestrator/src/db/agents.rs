@@ -88,7 +88,7 @@ fn agent(row: &AnyRow) -> Result<Agent, DbError> {
 }
 
 /// Sorts after every id.
-const LAST: &str = "~";
+pub(super) const LAST: &str = "~";
 
 impl Db {
     /// An agent that is not removed.

@@ -7,6 +7,7 @@ use sqlx::{Row as _, any::AnyRow};
 
 use super::{
     Db, DbError,
+    agents::LAST,
     deliveries::{NewDelivery, owe},
     ids, parse, parse_opt,
 };
@@ -170,6 +171,26 @@ impl Db {
             .fetch_optional(self.reader())
             .await?;
         row.as_ref().map(message).transpose()
+    }
+
+    /// Messages of an agent, newest first: those older than `before`.
+    pub async fn messages_before(
+        &self,
+        agent: AgentId,
+        before: Option<MessageId>,
+        most: u32,
+    ) -> Result<Vec<Message>, DbError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM messages m JOIN threads t ON t.id = m.thread
+             WHERE t.agent = $1 AND m.id < $2 ORDER BY m.id DESC LIMIT $3"
+        );
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(agent.to_string())
+            .bind(before.map_or_else(|| LAST.to_owned(), |id| id.to_string()))
+            .bind(i64::from(most))
+            .fetch_all(self.reader())
+            .await?;
+        rows.iter().map(message).collect()
     }
 
     /// The next message of an agent's lane, claimable or not.

@@ -5,7 +5,7 @@ use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
 use super::{
     Db, DbError, Tx,
-    agents::{Agent, agent_on},
+    agents::{Agent, LAST, agent_on},
     deliveries::{NewDelivery, owe},
     ids,
     messages::{self, Message, message},
@@ -513,6 +513,25 @@ impl Db {
         let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(agent.to_string())
             .bind(after)
+            .bind(i64::from(most))
+            .fetch_all(self.reader())
+            .await?;
+        rows.iter().map(tick).collect()
+    }
+
+    /// Ticks of an agent, newest first: those older than `before`.
+    pub async fn ticks_before(
+        &self,
+        agent: AgentId,
+        before: Option<TickId>,
+        most: u32,
+    ) -> Result<Vec<Tick>, DbError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM ticks WHERE agent = $1 AND id < $2 ORDER BY id DESC LIMIT $3"
+        );
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(agent.to_string())
+            .bind(before.map_or_else(|| LAST.to_owned(), |id| id.to_string()))
             .bind(i64::from(most))
             .fetch_all(self.reader())
             .await?;
