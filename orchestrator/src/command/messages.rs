@@ -64,6 +64,7 @@ impl Commands {
                     Err(cause) => internal(&*cause),
                 },
             })?;
+        self.begun.cancel();
         self.message(accepted.message).await
     }
 
@@ -142,6 +143,7 @@ impl Commands {
             )));
         }
         let view = self.message(id).await?;
+        self.begun.cancel();
         self.queue.offer(view.agent, Duration::ZERO).await;
         Ok(view)
     }
