@@ -12,6 +12,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use mayfly_domain::{Author, InstallationId, SandboxRef};
 use tokio::sync::RwLock;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::profile::Profiles,
@@ -27,8 +28,9 @@ use crate::{
     sandbox::Backend,
     snapshot::{Store, StoreError},
     tick::TickError,
+    trouble::{Source, Trouble},
     view::{GcView, ReadyView},
-    worker::{Trouble, Worker, host_disk::HostDisk, running::Running},
+    worker::{Worker, host_disk::HostDisk, running::Running},
 };
 
 /// A sandbox that is not removed for so long after its tick is told to the operator.
@@ -115,6 +117,7 @@ pub struct Commands {
     running: Running,
     bell: Bell,
     trouble: Trouble,
+    begun: CancellationToken,
     keeper: Keeper,
     installation: InstallationId,
     data_dir: PathBuf,
@@ -138,6 +141,7 @@ impl Commands {
             running: tools.running.clone(),
             bell: worker.bell.clone(),
             trouble: worker.trouble.clone(),
+            begun: worker.begun.clone(),
             keeper: tools.keeper.clone(),
             installation: tools.installation,
             data_dir: tools.data_dir.clone(),
@@ -153,13 +157,11 @@ impl Commands {
 
     /// Whether messages would be run.
     pub async fn ready(&self) -> ReadyView {
-        let mut problems: Vec<String> = self.trouble.get().into_iter().collect();
-        if let Err(error) = self.backend.engine().await {
-            let sentence = error.to_string();
-            if !problems.contains(&sentence) {
-                problems.push(sentence);
-            }
+        match self.backend.engine().await {
+            Ok(_) => self.trouble.clear(Source::Engine),
+            Err(error) => self.trouble.raise(Source::Engine, error.to_string()),
         }
+        let mut problems = self.trouble.all();
         if let Err(error) = self.db.count_owed().await {
             problems.push(error.to_string());
         }
@@ -247,6 +249,21 @@ fn only<T: Copy>(
             kind,
             text: text.to_owned(),
         }),
+    }
+}
+
+/// Digits of an id's end by which something may be changed.
+const TO_CHANGE: usize = 4;
+
+/// What is changed wants more than the one or two digits that happen to be unique: a slip must not
+/// name another.
+fn enough(kind: &'static str, text: &str) -> Result<(), RequestError> {
+    match text.chars().filter(|c| *c != '-').count() < TO_CHANGE {
+        true => Err(RequestError::Invalid(format!(
+            "\"{text}\" is too little to change something by: give at least the last {TO_CHANGE} \
+             digits of the {kind}'s id"
+        ))),
+        false => Ok(()),
     }
 }
 

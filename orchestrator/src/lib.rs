@@ -15,12 +15,14 @@ pub mod sandbox;
 pub mod service;
 pub mod snapshot;
 pub mod tick;
+pub mod trouble;
 pub mod worker;
 
 pub mod bell;
 pub mod blobs;
 pub mod clock;
 pub mod db;
+pub mod engine;
 pub mod faults;
 pub mod observe;
 pub mod supervise;

@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{self, Write as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use mayfly_domain::InstallationId;
@@ -23,6 +23,7 @@ use crate::{
         Db, DbError,
         installation::{Binding, Installation},
     },
+    engine::BoundEngine,
     faults,
     images::Images,
     outbox::{self, Platforms},
@@ -32,8 +33,9 @@ use crate::{
     snapshot::{Store, StoreError},
     supervise::Supervisor,
     tick::{TickError, Tools},
+    trouble::Trouble,
     worker::{
-        Identity, Trouble, Worker, WorkerConfig,
+        Identity, Worker, WorkerConfig,
         host_disk::{DiskConfig, HostDisk},
         running::Running,
     },
@@ -59,6 +61,17 @@ pub struct Parts {
     pub supervisor: Supervisor,
     /// Where replies go.
     pub platforms: Platforms,
+    /// When the first tick may start.
+    pub begin: Begin,
+}
+
+/// When the first tick may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// At once: what waits runs.
+    AtOnce,
+    /// When a message is sent or retried: a command that only looks, or moves a head, starts nothing.
+    WithAMessage,
 }
 
 /// Why a service does not start. `Display` is one sentence for a person.
@@ -141,14 +154,16 @@ impl Service {
         let store = Arc::new(Store::open(&parts.data_dir)?);
         backup::restore::tidy(&parts.data_dir)?;
         let blobs = Blobs::open(&parts.data_dir.join("blobs"))?;
-        bind_engine(&db, &installation, &parts).await?;
+        let bound = bind_engine(&db, &installation, &parts).await?;
+        let backend: Arc<dyn Backend> =
+            Arc::new(BoundEngine::new(parts.backend.clone(), db.clone(), bound));
         let id = worker_id(&parts.data_dir)?;
         let epoch = db.start_worker(&id, LEASE).await?;
         faults::point("start.epoch");
         let host_disk = HostDisk::new(parts.data_dir.clone(), parts.disk);
         let images = Images::new(
             db.clone(),
-            parts.backend.clone(),
+            backend.clone(),
             installation.id,
             &parts.data_dir,
             host_disk.clone(),
@@ -167,7 +182,7 @@ impl Service {
             db: db.clone(),
             store: store.clone(),
             blobs,
-            backend: parts.backend.clone(),
+            backend: backend.clone(),
             supervisor: parts.supervisor.clone(),
             running: Running::default(),
             installation: installation.id,
@@ -177,6 +192,8 @@ impl Service {
             attempts: parts.worker.attempts,
             making,
             keeper,
+            // An earlier start may have died anywhere.
+            left: Arc::new(AtomicBool::new(true)),
         };
         let worker = Worker {
             tools,
@@ -188,19 +205,24 @@ impl Service {
             trouble: Trouble::default(),
             slots: Arc::new(Semaphore::new(parts.worker.max_running as usize)),
             resting: CancellationToken::new(),
+            begun: CancellationToken::new(),
             suspects: Arc::new(Semaphore::new(1)),
         };
+        if parts.begin == Begin::AtOnce {
+            worker.begun.cancel();
+        }
         reconcile::at_start(&worker)
             .await
             .map_err(|error| StartError::Reconcile(Box::new(error)))?;
         let making = worker.tools.making.clone();
-        let bases = Bases::new(db.clone(), store, parts.backend, installation.id, making);
+        let bases = Bases::new(db.clone(), store, backend, installation.id, making);
         let commands = Commands::new(&worker, bases);
         let supervisor = &parts.supervisor;
         parts.lease.confirm(clock::boot_time());
         supervisor.standing("lease", worker.clone().renew(parts.lease));
         supervisor.standing("worker", worker.clone().serve());
         supervisor.standing("disk guard", worker.clone().guard_disk());
+        supervisor.standing("engine watch", worker.clone().watch_engine());
         supervisor.standing("reconciler", reconcile::serve(worker.clone()));
         supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
         outbox::start(&db, &parts.platforms, &worker.bell, supervisor);
@@ -298,17 +320,21 @@ async fn identify(db: &Db, data_dir: &Path) -> Result<Installation, StartError> 
     })
 }
 
-/// An engine that is down binds nothing: the lanes wait for it.
-async fn bind_engine(db: &Db, found: &Installation, parts: &Parts) -> Result<(), StartError> {
+/// The engine this data dir belongs to. One that is down binds nothing: the lanes wait for it.
+async fn bind_engine(
+    db: &Db,
+    found: &Installation,
+    parts: &Parts,
+) -> Result<Option<String>, StartError> {
     let engine = match parts.backend.engine().await {
         Ok(engine) => engine,
         Err(error @ BackendError::Down { .. }) => {
             tracing::warn!(%error, "starting without an engine: messages wait");
-            return Ok(());
+            return Ok(found.engine_id.clone());
         }
         Err(error) => {
             tracing::warn!(%error, "the engine does not tell who it is");
-            return Ok(());
+            return Ok(found.engine_id.clone());
         }
     };
     match &found.engine_id {
@@ -327,8 +353,11 @@ async fn bind_engine(db: &Db, found: &Installation, parts: &Parts) -> Result<(),
             data_dir: parts.data_dir.clone(),
             elsewhere: "with another container engine".to_owned(),
         }),
-        Some(_) => Ok(()),
-        None => Ok(db.bind_engine(&engine.id).await?),
+        Some(_) => Ok(Some(engine.id)),
+        None => {
+            db.bind_engine(&engine.id).await?;
+            Ok(Some(engine.id))
+        }
     }
 }
 

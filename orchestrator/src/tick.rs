@@ -18,7 +18,10 @@ pub mod scope;
 pub mod spawn;
 pub mod state;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use mayfly_domain::{Apology, InstallationId};
 use tokio::sync::RwLock;
@@ -69,6 +72,8 @@ pub struct Tools {
     /// Shared while something is made that no row names yet (a merged layer, a base); held alone
     /// while what no row names is removed.
     pub making: Arc<RwLock<()>>,
+    /// True where something may lie on disk that no row names: a reconciler looks.
+    pub left: Arc<AtomicBool>,
 }
 
 /// What this tick is about.
@@ -96,6 +101,9 @@ pub enum TickError {
     /// A person said stop while the sandbox was made.
     #[error("stopped before the program started")]
     Stopped,
+    /// The host's disk came below its floor while the sandbox was made.
+    #[error("the host's disk is nearly full")]
+    NoRoom,
     /// The program could not be started.
     #[error("the program could not be started: {0}")]
     NotStarted(String),

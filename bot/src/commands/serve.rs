@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use mayfly_orchestrator::{service::Begin, worker::host_disk::HostDisk};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::{
@@ -61,11 +62,12 @@ async fn serve(
 ) -> Result<Exit, Failure> {
     let config = &context.loaded.config;
     let path = held.path().to_owned();
+    HostDisk::new(path.clone(), config.disk).make_room();
     // Both are open before anything is started: a taken port is told at once, and commands that
     // come early wait for their answer.
     let server = open(&path, &config.http.listen).await?;
     let started = tokio::select! {
-        started = wire::start(config, held, simulate) => started,
+        started = wire::start(config, held, simulate, Begin::AtOnce) => started,
         () = signals.next() => return Ok(Exit::Ok),
     };
     let running = started.map_err(|error| Failure::new(error.exit(), error))?;

@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use mayfly_domain::{AgentId, Arrival, Inbox as _, InboxError, MessageId, NewMessage, check_text};
+use mayfly_domain::{
+    AgentId, Apology, Arrival, Inbox as _, InboxError, MessageId, NewMessage, check_text,
+};
 
 use super::{
-    Commands, RequestError, Send, StopScope, agents::unavailable, internal, not_found, only, suffix,
+    Commands, RequestError, Send, StopScope, agents::unavailable, enough, internal, not_found,
+    only, suffix,
 };
 use crate::{
     clock,
     db::{DbError, messages::Message},
     tick::state::Cause,
+    trouble::Source,
     view::{MessageView, Page, ReplyView, StopView, Wanted},
 };
 
@@ -60,6 +64,7 @@ impl Commands {
                     Err(cause) => internal(&*cause),
                 },
             })?;
+        self.begun.cancel();
         self.message(accepted.message).await
     }
 
@@ -125,6 +130,7 @@ impl Commands {
         Ok(StopView {
             stopping,
             withdrawn,
+            waiting: self.db.counts(agent).await?.waiting.max(0) as u64,
         })
     }
 
@@ -146,6 +152,7 @@ impl Commands {
             &self.db.parked_ending(&digits).await?,
             PARKED_HINT,
         )?;
+        enough("message", text)?;
         if !self.db.unpark(id).await? {
             return Err(RequestError::Conflict(format!(
                 "message {} is not parked any more",
@@ -153,6 +160,7 @@ impl Commands {
             )));
         }
         let view = self.message(id).await?;
+        self.begun.cancel();
         self.queue.offer(view.agent, Duration::ZERO).await;
         Ok(view)
     }
@@ -206,10 +214,8 @@ impl Commands {
         {
             return Ok(row.progress);
         }
-        if let Some(sign) = self.db.waiting_sign(message.id).await?
-            && self.trouble.get().is_some()
-        {
-            return Ok(Some(sign));
+        if let Some(reason) = self.trouble.of(Source::Lane(message.agent)) {
+            return Ok(Some(Apology::Waiting { reason }.to_string()));
         }
         if message.attempts > 0 && message.claimable_at > clock::unix_ms() {
             return Ok(Some(format!(

@@ -3,9 +3,9 @@
 //! The row is closed first, folders are deleted second, and only when the removal of the sandbox
 //! is proved.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
-use mayfly_domain::{Apology, MessageOutcome};
+use mayfly_domain::{Apology, LayerId, MessageOutcome};
 
 use super::{
     Changes, EndedBadly, Job, TickError, TickOutcome, Tools, commit, report, state::Again,
@@ -15,10 +15,12 @@ use crate::{
     db::{
         deliveries::NewDelivery,
         messages::Message,
+        snapshots::Made,
         ticks::{Closing, MessageFate, Usage},
     },
     faults, observe,
     sandbox::BackendError,
+    snapshot::StoreError,
 };
 
 /// Milliseconds before a message runs again that lost no attempt: an engine that fails again and
@@ -35,6 +37,10 @@ pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
         TickError::NotRemoved(error) => {
             tracing::error!(%tick, error = observe::chain(&error), "no proof of removal");
             interrupted("its sandbox could not be removed", Again::Counted)
+        }
+        TickError::Store(StoreError::Missing { layer }) => {
+            tracing::error!(%tick, %layer, "a layer of the state is missing");
+            missing(tools, job, &layer).await
         }
         other => {
             tracing::warn!(%tick, error = observe::chain(&other), "tick failed");
@@ -80,21 +86,30 @@ async fn close(tools: &Tools, job: &Job, closing: &Closing) {
 }
 
 /// Deletes what a closed tick wrote, unless a row names its layer. Legal once the row is closed
-/// and the sandbox is proved to be gone.
+/// and the sandbox is proved to be gone. What cannot be deleted now is left to the reconciler.
 pub(super) async fn discard_unless_committed(tools: &Tools, job: &Job) {
     let (store, layer) = (tools.store.clone(), job.claim.layer.clone());
-    let committed = tools.db.knows_layer(&job.claim.layer).await;
-    if !matches!(committed, Ok(false)) {
-        return;
+    match tools.db.knows_layer(&job.claim.layer).await {
+        Ok(true) => return,
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(tick = %job.claim.tick, error = observe::chain(&error), "folder left to the reconciler");
+            tools.left.store(true, Ordering::Release);
+            return;
+        }
     }
     let done = tokio::task::spawn_blocking(move || {
         store
             .discard(&layer)
             .and_then(|()| store.remove_layer(&layer))
     });
-    if let Ok(Err(error)) = done.await {
-        tracing::warn!(tick = %job.claim.tick, error = observe::chain(&error), "folder left to the reconciler");
-    }
+    let error = match done.await {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => observe::chain(&error),
+        Err(panic) => panic.to_string(),
+    };
+    tracing::warn!(tick = %job.claim.tick, error, "folder left to the reconciler");
+    tools.left.store(true, Ordering::Release);
 }
 
 /// What an error before the commit means: a program that cannot start is told at once, an engine
@@ -121,10 +136,40 @@ fn judge(error: &TickError) -> EndedBadly {
             },
             ..interrupted("", Again::No)
         },
-        TickError::Backend(BackendError::Down { .. } | BackendError::NoImage(_)) => {
-            interrupted(&error.to_string(), Again::Free)
-        }
+        TickError::NoRoom
+        | TickError::Backend(
+            BackendError::Down { .. } | BackendError::OtherEngine | BackendError::NoImage(_),
+        ) => interrupted(&error.to_string(), Again::Free),
         other => interrupted(&observe::chain(other), Again::Counted),
+    }
+}
+
+/// Trying again does not bring a layer back: the message is parked at once, with the way out.
+async fn missing(tools: &Tools, job: &Job, layer: &LayerId) -> EndedBadly {
+    let agent = job.claim.agent.id.short();
+    let again = format!("bring l/{layer} back from a backup and run the message again");
+    let way_out = match tools.db.made(layer).await {
+        Ok(Some(Made { by, before })) => match before {
+            Some(before) => format!(
+                " (tick {} made it): {again}, or go on from before it: `mayfly agent rollback {agent} {}`",
+                by.short(),
+                before.short()
+            ),
+            None => format!(
+                " (tick {}, the first, made it): {again}, or begin anew: `mayfly agent new`",
+                by.short()
+            ),
+        },
+        _ => format!(
+            ": {again}, or go back to a state that stands without it: `mayfly agent log --graph {agent}`"
+        ),
+    };
+    EndedBadly {
+        apology: Apology::LayerMissing {
+            layer: layer.to_string(),
+            way_out,
+        },
+        ..interrupted("", Again::Parked)
     }
 }
 
@@ -161,6 +206,7 @@ pub fn closing(
             reason: "it may have had effects outside, so it does not run again by itself"
                 .to_owned(),
         }),
+        Again::Parked => park(ended.apology),
         Again::Counted if tried >= attempts => park(Apology::GaveUp {
             attempts: tried,
             reason: ended.apology.to_string(),

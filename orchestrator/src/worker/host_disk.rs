@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::sandbox::disk;
 
+/// Bytes that a start is content with.
+const TO_START: u64 = 16 << 20;
+
 /// Limits on the host's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -50,6 +53,16 @@ impl HostDisk {
         disk::free(&self.data_dir).is_ok_and(|(bytes, _)| bytes < floor)
     }
 
+    /// What is wrong below the floor, and the way out.
+    pub fn sentence(&self) -> String {
+        format!(
+            "the host's disk is nearly full: free some space on the file system of {}, ticks start \
+             from {} MiB (disk.floor_mib) on",
+            self.data_dir.display(),
+            self.config.floor_mib
+        )
+    }
+
     /// Bytes that stay free, with those of the ballast.
     pub fn floor(&self) -> u64 {
         (self.config.floor_mib + self.config.ballast_mib) << 20
@@ -79,6 +92,15 @@ impl HostDisk {
             self.free_ballast();
         }
         done
+    }
+
+    /// Gives the ballast up where hardly anything else is left: a start has to write before it can
+    /// say what is wrong.
+    pub fn make_room(&self) {
+        let least = (self.config.ballast_mib << 20).min(TO_START);
+        if disk::free(&self.data_dir).is_ok_and(|(free, _)| free < least) {
+            self.free_ballast();
+        }
     }
 
     /// Gives the ballast up.

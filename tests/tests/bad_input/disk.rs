@@ -4,11 +4,13 @@ use std::{
     fs::{self, File},
     io::Write as _,
     path::PathBuf,
-    thread,
-    time::{Duration, Instant},
 };
 
-use mayfly_tests::{engine::run, server::Server};
+use mayfly_tests::{
+    engine::run,
+    http::{get, on_socket},
+    server::Server,
+};
 use tempfile::TempDir;
 
 use super::{PROGRAM, printed};
@@ -81,16 +83,10 @@ fn a_full_disk_loses_no_outcome_and_no_accepted_message() {
     let text = "if [ -e late ]; then cat f; else echo x > late; sleep 30; fi";
     let first = printed(&server.mayfly(&["agent", "send", &agent, "--no-wait", text]));
     let running = "SELECT count(*) FROM ticks WHERE phase = 'running' AND outcome IS NULL";
-    while server.sql(running) != "1" {
-        thread::sleep(Duration::from_millis(50));
-    }
+    server.until_sql(running, "1");
     small.fill();
     // The ballast makes room for its outcome.
-    let deadline = Instant::now() + Duration::from_secs(25);
-    while server.sql("SELECT count(*) FROM ticks WHERE outcome IS NULL") != "0" {
-        assert!(Instant::now() < deadline, "{}", server.log());
-        thread::sleep(Duration::from_millis(100));
-    }
+    server.until_sql("SELECT count(*) FROM ticks WHERE outcome IS NULL", "0");
     let ended = "SELECT outcome FROM ticks ORDER BY started_at DESC LIMIT 1";
     assert_ne!(server.sql(ended), "done", "{}", server.log());
 
@@ -164,4 +160,35 @@ fn a_server_that_starts_on_a_full_disk_says_so() {
         printed(&server.mayfly(&["agent", "send", &agent, "cat f"])),
         "kept"
     );
+}
+
+#[test]
+fn a_start_on_a_disk_without_a_byte_gives_the_ballast_up_and_closes_what_was_open() {
+    let small = Small::new();
+    let mut server = Server::new(PROGRAM)
+        .at(&small.data_dir())
+        .env("MAYFLY__DISK__FLOOR_MIB", "8")
+        .env("MAYFLY__DISK__BALLAST_MIB", "4");
+    server.start();
+    let agent = server.agent();
+    let text = "if [ -e late ]; then cat f; else echo x > late; sleep 30; fi";
+    printed(&server.mayfly(&["agent", "send", &agent, "--no-wait", text]));
+    server.until_sql("SELECT count(*) FROM ticks WHERE phase = 'running'", "1");
+    assert!(small.data_dir().join("ballast").exists());
+    server.kill();
+    small.fill();
+    server.start();
+    server.until_sql("SELECT count(*) FROM ticks WHERE outcome IS NULL", "0");
+    assert!(!small.data_dir().join("ballast").exists());
+    let ready = on_socket(server.data_dir(), &get("/readyz"));
+    assert_eq!(ready.status, 503, "{}", ready.body);
+    for part in ["disk is nearly full", "disk.floor_mib"] {
+        assert!(ready.body.contains(part), "{}", ready.body);
+    }
+    small.free();
+    printed(&server.mayfly(&["agent", "stop", "--all", &agent]));
+    let said = server.mayfly(&["agent", "send", &agent, "--timeout", "60", "echo on"]);
+    assert_eq!(printed(&said), "on");
+    server.stop();
+    server.assert_nothing_left();
 }
