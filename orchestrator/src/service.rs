@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use mayfly_domain::InstallationId;
+use mayfly_domain::{AttachmentLimits, InstallationId};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +49,8 @@ pub struct Parts {
     pub worker: WorkerConfig,
     /// Limits on the host's disk.
     pub disk: DiskConfig,
+    /// What people may attach.
+    pub attachments: AttachmentLimits,
     /// As configured.
     pub profiles: Profiles,
     /// The engine.
@@ -216,7 +218,7 @@ impl Service {
             .map_err(|error| StartError::Reconcile(Box::new(error)))?;
         let making = worker.tools.making.clone();
         let bases = Bases::new(db.clone(), store, backend, installation.id, making);
-        let commands = Commands::new(&worker, bases);
+        let commands = Commands::new(&worker, bases, parts.attachments);
         let supervisor = &parts.supervisor;
         parts.lease.confirm(clock::boot_time());
         supervisor.standing("lease", worker.clone().renew(parts.lease));

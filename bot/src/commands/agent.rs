@@ -1,13 +1,13 @@
 //! `mayfly agent …`.
 
-use std::{cell::RefCell, ffi::OsStr};
+use std::{cell::RefCell, ffi::OsStr, path::PathBuf};
 
 use mayfly_domain::SandboxRef;
 use mayfly_orchestrator::view::{AgentView, MessageView};
 use serde::Serialize;
 
 use super::{
-    portable, send,
+    attach, portable, send,
     states::{self, Shown},
 };
 use crate::{
@@ -30,9 +30,14 @@ pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Fail
         AgentVerb::Send {
             agent,
             text,
+            file,
+            output,
             sandbox,
             waiting,
-        } => say(context, &agent, &text, sandbox, &waiting).await,
+        } => {
+            let files = (file, output);
+            say(context, &agent, &text, files, sandbox, &waiting).await
+        },
         AgentVerb::List => list(context).await,
         AgentVerb::Show { agent } => show(context, &agent).await,
         AgentVerb::Stop { agent, all } => stop(context, &agent, all).await,
@@ -82,16 +87,24 @@ async fn say(
     context: &Context,
     agent: &str,
     text: &OsStr,
+    (files, output): (Vec<PathBuf>, Option<PathBuf>),
     sandbox: Option<SandboxRef>,
     waiting: &Waiting,
 ) -> Result<Exit, Failure> {
-    let post = send::Post::new(context, send::read(text)?, sandbox, waiting);
-    let sent = door::through(&context.loaded.config, async |client| {
+    let config = &context.loaded.config;
+    let inputs = files.iter().filter(|path| path.as_os_str() == "-").count();
+    if inputs + usize::from(text == "-") > 1 {
+        let told = "standard input is one thing only: name - once";
+        return Err(Failure::new(Exit::Usage, told));
+    }
+    let given = attach::Given::new(files, config.attachments)?;
+    let post = send::Post::new(context, send::read(text)?, sandbox, waiting).with(given, output);
+    let sent = door::through(config, async |client| {
         let post = &post;
         post.deliver(client, agent).await
     });
     let view = sent.await.map_err(|failure| post.told(failure))?;
-    send::ended(context, &view, waiting)
+    send::ended(context, &view, waiting, &post.saved())
 }
 
 async fn list(context: &Context) -> Result<Exit, Failure> {
@@ -220,7 +233,7 @@ async fn new(
     }
     match message {
         Some(view) if screen.json => Ok(send::exit(&view, waiting)),
-        Some(view) => send::ended(context, &view, waiting),
+        Some(view) => send::ended(context, &view, waiting, &[]),
         None => {
             if !screen.json {
                 screen.answer(&agent.short);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use mayfly_domain::{Apology, BlobHash, Reply, ReplyFile};
+use mayfly_domain::{Apology, BlobHash, Reply, ReplyFile, file_names};
 
 use super::{
     Changes, EndedBadly, Job, TickError, TickOutcome, Tools, blocking,
@@ -296,6 +296,11 @@ async fn files_to_send(
                 not_stored.add(&name);
             }
         }
+    }
+    // What an agent calls its files is hostile text too.
+    let names = file_names(files.iter().map(|file: &ReplyFile| file.name.as_str()));
+    for (file, name) in files.iter_mut().zip(names) {
+        file.name = name;
     }
     faults::point("report.files");
     let mib = FILE_BYTES >> 20;
