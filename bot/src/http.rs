@@ -4,6 +4,7 @@
 //! TCP wants the token of the data dir, except for the two health paths.
 
 mod body;
+mod document;
 mod events;
 mod files;
 mod gate;
@@ -23,6 +24,7 @@ use mayfly_orchestrator::{command::Commands, supervise::Supervisor};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
+use document::Door;
 pub(crate) use files::unescaped;
 pub use listen::{ListenError, SocketFile, read_or_make_token};
 pub use owner::{BackupBody, LayersBody};
@@ -81,18 +83,19 @@ impl Server {
             commands,
             stopping: supervisor.stopping(),
         };
-        let every = routes::router(api.clone())
-            .merge(events::router(api.clone()))
-            .merge(portable::router(api.clone()));
+        let every = routes::described()
+            .merge(events::described())
+            .merge(portable::described());
         let plain = every
             .clone()
-            .merge(owner::router(api.clone()))
-            .merge(portable::owner(api));
+            .merge(owner::described())
+            .merge(portable::owner())
+            .served(api.clone(), Door::Owner);
         let unix = serve::serve(self.unix, routes::finished(plain), supervisor.clone());
         supervisor.standing("http on the socket", unix);
         if let Some((listener, gate)) = self.tcp {
             let checked = middleware::from_fn_with_state(gate.into(), gate::check);
-            let gated = routes::finished(every).layer(checked);
+            let gated = routes::finished(every.served(api, Door::Token)).layer(checked);
             let tcp = serve::serve(listener, gated, supervisor.clone());
             supervisor.standing("http on tcp", tcp);
         }
