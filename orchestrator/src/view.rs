@@ -6,6 +6,7 @@ use mayfly_domain::{
     AgentId, Attachment, BlobHash, MessageId, MessageOutcome, ReplyFile, SnapshotId, TickId,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::tick::outcome::{Changes, TickOutcome};
 
@@ -15,7 +16,7 @@ mod states;
 pub use page::{Page, Wanted};
 
 /// One agent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AgentView {
     /// Its id.
     pub id: AgentId,
@@ -49,7 +50,7 @@ pub struct AgentView {
 }
 
 /// One message and what became of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MessageView {
     /// Its id.
     pub id: MessageId,
@@ -83,7 +84,7 @@ pub struct MessageView {
 }
 
 /// A file that was uploaded; a message may name it within a day.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UploadView {
     /// Its hash.
     pub blob: BlobHash,
@@ -92,7 +93,7 @@ pub struct UploadView {
 }
 
 /// What a thread was told.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReplyView {
     /// Markdown.
     pub text: String,
@@ -101,7 +102,7 @@ pub struct ReplyView {
 }
 
 /// One tick.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TickView {
     /// Its id.
     pub id: TickId,
@@ -145,7 +146,7 @@ pub struct TickView {
 }
 
 /// What one tick used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageView {
     /// Milliseconds in each phase: spawn, scope, run, report, commit.
     pub phase_ms: [i64; 5],
@@ -158,7 +159,7 @@ pub struct UsageView {
 }
 
 /// A tick with its transcript.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TickDetail {
     /// The tick.
     pub tick: TickView,
@@ -167,7 +168,7 @@ pub struct TickDetail {
 }
 
 /// A difference between two states.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DiffView {
     /// Entries, by path.
     pub changes: Vec<ChangeView>,
@@ -180,7 +181,7 @@ pub struct DiffView {
 }
 
 /// One entry of a difference.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeView {
     /// Path in the sandbox; bytes that are no UTF-8 are replaced.
     pub path: String,
@@ -218,7 +219,7 @@ pub struct ChangeView {
 }
 
 /// One file, link or folder of a state.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FileView {
     /// Path in the sandbox; bytes that are no UTF-8 are replaced.
     pub path: String,
@@ -245,7 +246,7 @@ pub struct FileView {
 }
 
 /// A link, or a folder with what is in it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ListingView {
     /// What was asked for.
     pub entry: FileView,
@@ -256,7 +257,7 @@ pub struct ListingView {
 }
 
 /// All states of an agent, and where its head is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct GraphView {
     /// Whose.
     pub agent: AgentId,
@@ -269,7 +270,7 @@ pub struct GraphView {
 }
 
 /// One tick in the tree of states.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeView {
     /// The state it left; none where its changes were not kept.
     pub state: Option<SnapshotId>,
@@ -282,7 +283,7 @@ pub struct NodeView {
 }
 
 /// A head that was moved, or a fork made.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MoveView {
     /// Whose head: the agent's own, or a fork's.
     pub agent: AgentId,
@@ -297,7 +298,7 @@ pub struct MoveView {
 }
 
 /// What a rollback did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RollbackView {
     /// The agent, with its new head.
     pub agent: AgentView,
@@ -308,7 +309,7 @@ pub struct RollbackView {
 }
 
 /// What a `stop` did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StopView {
     /// The tick that is being ended.
     pub stopping: Option<TickId>,
@@ -320,7 +321,7 @@ pub struct StopView {
 }
 
 /// Whether the service can work.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReadyView {
     /// True if every part is.
     pub ready: bool,
@@ -332,7 +333,7 @@ pub struct ReadyView {
 }
 
 /// What `gc` removed, or would remove.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct GcView {
     /// Nothing was removed, only counted.
@@ -354,7 +355,7 @@ pub struct GcView {
 }
 
 /// What an agent's states take on disk.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiskView {
     /// Bytes of layers that only this agent needs.
     pub own_bytes: u64,
@@ -365,7 +366,7 @@ pub struct DiskView {
 }
 
 /// What an import made.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ImportView {
     /// The agent.
     pub agent: AgentView,

@@ -4,32 +4,60 @@
 use std::time::Duration;
 
 use axum::{
-    Json, Router,
+    Json,
     body::Body,
     extract::{FromRequestParts, Path, Request, State},
     http::{HeaderMap, StatusCode, header, request::Parts},
     response::Response,
-    routing::{get, post},
 };
 use futures_util::StreamExt as _;
 use mayfly_domain::MessageId;
 use mayfly_orchestrator::{command::attachments::Fetched, view::UploadView};
 use tokio::time::Instant;
 
-use super::{Api, files::download, problem::Problem, serve::BODY};
+use utoipa::IntoParams;
+use utoipa_axum::routes;
+
+use super::{
+    Api,
+    document::{
+        Routes,
+        ids::OfMessage,
+        refusals::{Conflict, Unavailable},
+    },
+    files::download,
+    problem::Problem,
+    serve::BODY,
+};
 
 /// Bytes a second below which an upload is given up.
 const SLOWEST: u64 = 16 << 10;
 
-pub(super) fn router(api: Api) -> Router {
-    Router::new()
-        .route("/v1/blobs", post(upload))
-        .route("/v1/messages/{id}/files/{n}", get(reply_file))
-        .route("/v1/messages/{id}/received/{n}", get(attachment))
-        .with_state(api)
+pub(super) fn described() -> Routes {
+    Routes::new()
+        .with(routes!(upload))
+        .with(routes!(reply_file))
+        .with(routes!(attachment))
 }
 
-/// `POST /v1/blobs`: the body is the file.
+/// The place of a file in the message's list, from 0.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[allow(dead_code)]
+struct Place {
+    /// Its place in the message's list, from 0.
+    #[param(minimum = 0)]
+    n: u32,
+}
+
+/// Stores a file that a message may name then. The body is the file.
+#[utoipa::path(
+    post,
+    path = "/v1/blobs",
+    tag = "messages",
+    request_body(content((Vec<u8> = "application/octet-stream"))),
+    responses((status = 201, description = "Stored.", body = UploadView), Conflict, Unavailable)
+)]
 async fn upload(
     State(api): State<Api>,
     request: Request,
@@ -80,7 +108,17 @@ fn length(headers: &HeaderMap) -> Option<u64> {
         .ok()
 }
 
-/// `GET /v1/messages/ID/files/N`: a file that was sent in reply, counted from 0.
+/// A file that was sent in reply.
+#[utoipa::path(
+    get,
+    path = "/v1/messages/{id}/files/{n}",
+    tag = "messages",
+    params(OfMessage, Place),
+    responses(
+        (status = 200, description = "Its bytes.", content(("application/octet-stream"))),
+        Unavailable,
+    )
+)]
 async fn reply_file(
     State(api): State<Api>,
     Numbered(id, n): Numbered,
@@ -88,7 +126,17 @@ async fn reply_file(
     Ok(response(api.commands.reply_file(id, n).await?))
 }
 
-/// `GET /v1/messages/ID/received/N`: a file that came with the message, counted from 0.
+/// A file that came with the message.
+#[utoipa::path(
+    get,
+    path = "/v1/messages/{id}/received/{n}",
+    tag = "messages",
+    params(OfMessage, Place),
+    responses(
+        (status = 200, description = "Its bytes.", content(("application/octet-stream"))),
+        Unavailable,
+    )
+)]
 async fn attachment(
     State(api): State<Api>,
     Numbered(id, n): Numbered,

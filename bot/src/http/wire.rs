@@ -2,9 +2,10 @@
 
 use mayfly_domain::{NewFile, SandboxRef};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// `POST /v1/agents`.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CreateBody {
     pub profile: Option<String>,
@@ -12,10 +13,11 @@ pub struct CreateBody {
 }
 
 /// `POST …/messages`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendBody {
-    /// May be empty where files come with it.
+    /// What is said, at most 1 MiB; empty only where files come with it.
+    #[schema(max_length = 1048576, pattern = r"^[^\u0000]*$")]
     pub text: String,
     /// Uploaded before by `POST /v1/blobs`.
     #[serde(default)]
@@ -27,28 +29,32 @@ pub struct SendBody {
 }
 
 /// `POST …/rollback`.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RollbackBody {
+    /// The tick whose state to stand on; the state before the last tick where it is left out.
+    #[schema(pattern = "^[0-9A-Fa-f-]{1,36}$")]
     pub to: Option<String>,
 }
 
 /// `POST …/fork`.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForkBody {
+    /// The tick whose state to stand on; the agent's present one where it is left out.
+    #[schema(pattern = "^[0-9A-Fa-f-]{1,36}$")]
     pub at: Option<String>,
 }
 
 /// `POST …/stop`.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StopBody {
     pub all: bool,
 }
 
 /// `POST /v1/gc`.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GcBody {
     pub dry_run: bool,
@@ -56,6 +62,6 @@ pub struct GcBody {
 }
 
 /// For writes that say nothing more.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EmptyBody {}

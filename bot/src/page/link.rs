@@ -27,7 +27,7 @@ pub(crate) struct Links {
 }
 
 /// A link to the page.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub(crate) struct LinkView {
     /// To be opened once.
     pub(crate) link: String,

@@ -15,6 +15,7 @@ const NAMELESS: &str = "file";
 
 /// A file on its way in; its content is in the blob store already.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewFile {
     /// As its author calls it; see [`file_names`].
@@ -25,6 +26,7 @@ pub struct NewFile {
 
 /// A file of an accepted message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Attachment {
     /// Its name in the agent's `received` folder.
     pub name: String,
