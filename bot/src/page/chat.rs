@@ -32,7 +32,7 @@ const MESSAGES: u32 = 40;
 /// Ticks beside them.
 const TICKS: u32 = 40;
 /// Bytes shown of one text; a message may have a MiB.
-const TEXT: usize = 64 << 10;
+const TEXT: usize = 16 << 10;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

@@ -22,10 +22,9 @@ use super::{
 };
 use crate::render;
 
-/// Lines of a transcript on a page.
+/// Lines of a transcript on a page, and bytes of all of them.
 const LINES: usize = 500;
-/// Bytes of one of them.
-const LINE: usize = 16 << 10;
+const BYTES: usize = 256 << 10;
 /// Changes on a page; the others are counted.
 const CHANGES: usize = 300;
 
@@ -81,16 +80,17 @@ pub(super) async fn show(
     };
     let agent = pages.commands.agent(tick.agent).await?;
     let is_head = agent.head_tick == Some(id);
+    let is_open = tick.outcome.is_none();
     let title = format!("Tick {}", id.short());
     let sheet = Sheet {
         title: &title,
         session: &session,
-        busy: tick.outcome.is_none(),
+        busy: is_open,
         told: None,
     };
     Ok(sheet.with(html! {
         p { a href=(agents::address(tick.agent)) { "Agent " (tick.agent.short()) } }
-        div.heading #tick data-live {
+        div.heading #tick data-live[is_open] {
             h1 { (title) }
             p { (badge(tick)) @if is_head { " " span.badge.here { "now here" } } }
             @if tick.state.as_deref() == Some("kept") {
@@ -100,8 +100,8 @@ pub(super) async fn show(
                 }
             }
         }
-        section aria-label="About" #about data-live { (about(tick)) }
-        section #changes data-live {
+        section aria-label="About" #about data-live[is_open] { (about(tick)) }
+        section #changes data-live[is_open] {
             h2 { "What it changed" }
             @match &changes {
                 None => p.mute { "It kept no changes." },
@@ -109,7 +109,7 @@ pub(super) async fn show(
                 Some(Ok(diff)) => (diff::show(diff, tick)),
             }
         }
-        section #transcript data-live {
+        section #transcript data-live[is_open] {
             h2 { "Transcript" }
             (transcript(&detail.transcript, tick))
         }
@@ -161,23 +161,32 @@ fn about(tick: &TickView) -> Markup {
 }
 
 fn transcript(lines: &[Line], tick: &TickView) -> Markup {
-    html! {
-        ol.transcript {
-            @for line in lines.iter().take(LINES) {
-                li class=(line.event.kind()) {
-                    span.kind { (line.event.kind()) }
-                    (written(&line.event))
-                }
+    let mut room = BYTES;
+    let mut items = Vec::new();
+    for line in lines.iter().take(LINES) {
+        let text = written(&line.event);
+        let (shown, cut) = beginning(text.trim_end_matches('\n'), room);
+        room -= shown.len();
+        items.push(html! {
+            li class=(line.event.kind()) {
+                span.kind { (line.event.kind()) }
+                pre dir="auto" { (said(shown)) @if cut { "…" } }
             }
+        });
+        if cut {
+            break;
         }
-        @if lines.len() > LINES {
-            p.mute { (lines.len() - LINES) " more lines: " code { "mayfly tick show " (tick.id.short()) } }
+    }
+    html! {
+        ol.transcript { @for item in &items { (item) } }
+        @if items.len() < lines.len() || room == 0 {
+            p.mute { "All of it: " code { "mayfly tick show " (tick.id.short()) } }
         }
     }
 }
 
-fn written(event: &Event) -> Markup {
-    let text = match event {
+fn written(event: &Event) -> String {
+    match event {
         Event::Prompt { text }
         | Event::Stdout { text }
         | Event::Stderr { text }
@@ -188,7 +197,5 @@ fn written(event: &Event) -> Markup {
         Event::Asked { signal, reason } => format!("{signal}: {reason}"),
         Event::Exit { code, signal } => render::exit(*code, *signal),
         Event::Full => "the transcript's limit is reached".to_owned(),
-    };
-    let (shown, cut) = beginning(text.trim_end_matches('\n'), LINE);
-    html! { pre dir="auto" { (said(shown)) @if cut { "…" } } }
+    }
 }

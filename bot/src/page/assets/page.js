@@ -65,7 +65,7 @@ async function look() {
 }
 
 async function watch() {
-  for (;;) {
+  while (document.querySelector("[data-live]") !== null) {
     const pause = document.body.hasAttribute("data-busy") ? OFTEN : SELDOM;
     await new Promise((wake) => setTimeout(wake, pause));
     if (document.hidden) continue;
@@ -88,4 +88,4 @@ if (location.hash === "#say") {
 }
 // A sentence is told once; a reload or a bookmark is of the page itself.
 if (new URLSearchParams(location.search).has("told")) history.replaceState(null, "", location.pathname);
-if (document.querySelector("[data-live]") !== null) watch();
+watch();
