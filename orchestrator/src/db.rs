@@ -6,8 +6,11 @@
 
 pub mod agents;
 pub mod attachments;
+pub mod claims;
 pub mod copy;
 pub mod deliveries;
+mod digits;
+pub mod endings;
 pub mod history;
 pub mod images;
 pub mod installation;
@@ -15,6 +18,7 @@ pub mod messages;
 pub mod pins;
 pub mod portable;
 pub mod retention;
+pub mod shown;
 pub mod snapshots;
 pub mod ticks;
 
@@ -22,6 +26,7 @@ use std::{
     fs::OpenOptions,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -100,6 +105,7 @@ pub struct Db {
     write: AnyPool,
     read: AnyPool,
     done: pins::Done,
+    held: Arc<pins::Held>,
 }
 
 /// A write transaction; rolled back when dropped.
@@ -151,6 +157,7 @@ impl Db {
             write,
             read,
             done: pins::Done::default(),
+            held: Arc::default(),
         })
     }
 

@@ -193,6 +193,7 @@ impl Service {
             host_disk,
             attempts: parts.worker.attempts,
             making,
+            lease: parts.lease.clone(),
             keeper,
             // An earlier start may have died anywhere.
             left: Arc::new(AtomicBool::new(true)),

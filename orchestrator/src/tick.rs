@@ -22,6 +22,7 @@ pub mod state;
 use std::{
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use mayfly_domain::{Apology, InstallationId};
@@ -30,7 +31,8 @@ use tokio::sync::RwLock;
 use crate::{
     agent::profile::Profile,
     blobs::Blobs,
-    db::{Db, agents::Base, ticks::Claim},
+    clock::Lease,
+    db::{Db, agents::Base, claims::Claim},
     images::Images,
     retention::Keeper,
     sandbox::{Backend, BackendError, Image},
@@ -68,6 +70,8 @@ pub struct Tools {
     pub host_disk: HostDisk,
     /// Interrupted ticks per message before it is parked.
     pub attempts: u32,
+    /// The worker's right to run ticks.
+    pub lease: Lease,
     /// What stays and what goes.
     pub keeper: Keeper,
     /// Shared while something is made that no row names yet (a merged layer, a base); held alone
@@ -88,6 +92,8 @@ pub struct Job {
     pub image: Image,
     /// The base its slots stand on.
     pub base: Base,
+    /// When it was claimed, by the boot clock.
+    pub begun: Duration,
 }
 
 /// Why a tick ended before its commit.
@@ -157,7 +163,7 @@ pub struct EndedBadly {
     /// Exit code.
     pub exit_code: Option<i32>,
     /// What was used.
-    pub usage: crate::db::ticks::Usage,
+    pub usage: crate::db::endings::Usage,
     /// Whether the sandbox is proved to be gone.
     pub removed: bool,
 }
@@ -180,7 +186,7 @@ async fn attempt(tools: &Tools, job: &Job) -> Result<(), TickError> {
 /// Measures phases, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch {
-    since: std::time::Duration,
+    since: Duration,
     phases: [i64; 5],
 }
 

@@ -341,6 +341,7 @@ impl Worker {
             return Ok(None);
         };
         let base = db.base(&agent.base).await?;
+        let begun = clock::boot_time();
         let claimed = db.claim(lane, &self.identity.id, self.identity.epoch, names);
         let claim = match claimed.await {
             Ok(Some(claim)) => claim,
@@ -355,6 +356,7 @@ impl Worker {
             profile,
             image,
             base,
+            begun,
         };
         let (tools, tick) = (self.tools.clone(), job.claim.tick);
         tracing::info!(%tick, agent = %lane, "tick");

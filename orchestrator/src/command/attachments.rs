@@ -7,6 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::{Commands, RequestError, internal, not_found};
 use crate::{
     blobs::{BlobError, Incoming, Outgoing},
+    db::shown::ShownMessage,
     faults,
     view::UploadView,
 };
@@ -56,15 +57,13 @@ impl Commands {
 
     /// The n-th file that came with a message, from 0.
     pub async fn attachment(&self, id: MessageId, n: usize) -> Result<Fetched, RequestError> {
-        self.known(id).await?;
-        let file = self.db.attachments(id).await?.into_iter().nth(n);
+        let file = self.shown(id).await?.files.into_iter().nth(n);
         self.fetch(id, n, file).await
     }
 
     /// The n-th file that was sent in reply to a message, from 0.
     pub async fn reply_file(&self, id: MessageId, n: usize) -> Result<Fetched, RequestError> {
-        self.known(id).await?;
-        let reply = self.db.reply_to(id).await?;
+        let reply = self.shown(id).await?.reply;
         let file = reply.and_then(|reply| reply.files.into_iter().nth(n));
         let file = file.map(|file| Attachment {
             name: file.name,
@@ -74,11 +73,9 @@ impl Commands {
         self.fetch(id, n, file).await
     }
 
-    async fn known(&self, id: MessageId) -> Result<(), RequestError> {
-        match self.db.message(id).await? {
-            Some(_) => Ok(()),
-            None => Err(not_found("message", id, "")),
-        }
+    async fn shown(&self, id: MessageId) -> Result<ShownMessage, RequestError> {
+        let shown = self.db.shown_message(id).await?;
+        shown.ok_or_else(|| not_found("message", id, ""))
     }
 
     async fn fetch(

@@ -69,21 +69,38 @@ impl Db {
 
     /// The files of a message, in the order its author gave them.
     pub async fn attachments(&self, message: MessageId) -> Result<Vec<Attachment>, DbError> {
-        let id = message.to_string();
-        let rows = sqlx::query(
-            "SELECT name, blob, size FROM message_files WHERE message = $1 ORDER BY position",
-        )
-        .bind(&id)
-        .fetch_all(self.reader())
-        .await?;
+        let files = self.attachments_of(&[message]).await?;
+        Ok(files.into_iter().map(|(_, file)| file).collect())
+    }
+
+    /// The files of messages; those of each are in the order its author gave them.
+    pub(super) async fn attachments_of(
+        &self,
+        messages: &[MessageId],
+    ) -> Result<Vec<(MessageId, Attachment)>, DbError> {
+        if messages.is_empty() {
+            return Ok(Vec::new());
+        }
+        let places: Vec<String> = (1..=messages.len()).map(|n| format!("${n}")).collect();
+        let sql = format!(
+            "SELECT message, name, blob, size FROM message_files WHERE message IN ({})
+             ORDER BY message, position",
+            places.join(", ")
+        );
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql));
+        let query = messages
+            .iter()
+            .fold(query, |query, id| query.bind(id.to_string()));
+        let rows = query.fetch_all(self.reader()).await?;
         rows.iter()
             .map(|row| {
-                let blob: String = row.try_get(1)?;
-                Ok(Attachment {
-                    name: row.try_get(0)?,
+                let (id, blob): (String, String) = (row.try_get(0)?, row.try_get(2)?);
+                let file = Attachment {
+                    name: row.try_get(1)?,
                     blob: parse("message_files", &id, "blob", &blob)?,
-                    size: row.try_get::<i64, _>(2)?.max(0) as u64,
-                })
+                    size: row.try_get::<i64, _>(3)?.max(0) as u64,
+                };
+                Ok((parse("message_files", &id, "message", &id)?, file))
             })
             .collect()
     }

@@ -16,7 +16,7 @@ use crate::{
         self,
         transcript::{Event, Transcript},
     },
-    db::ticks::Usage,
+    db::endings::Usage,
     faults, observe,
     sandbox::{BackendError, Control},
     snapshot::{Caps, LayerSize, SealError, Sealed, exclude::Excludes},

@@ -413,7 +413,7 @@ pub fn asked_early(cause: Cause, limits: &Limits) -> super::EndedBadly {
         text: String::new(),
         again: verdict.again,
         exit_code: None,
-        usage: crate::db::ticks::Usage::default(),
+        usage: crate::db::endings::Usage::default(),
         removed: false,
     }
 }
