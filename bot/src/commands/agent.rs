@@ -37,7 +37,7 @@ pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Fail
         } => {
             let files = (file, output);
             say(context, &agent, &text, files, sandbox, &waiting).await
-        },
+        }
         AgentVerb::List => list(context).await,
         AgentVerb::Show { agent } => show(context, &agent).await,
         AgentVerb::Stop { agent, all } => stop(context, &agent, all).await,

@@ -57,13 +57,13 @@ impl Commands {
 
     /// The n-th file that came with a message, from 0.
     pub async fn attachment(&self, id: MessageId, n: usize) -> Result<Fetched, RequestError> {
-        let file = self.shown(id).await?.files.into_iter().nth(n);
+        let file = self.message_shown(id).await?.files.into_iter().nth(n);
         self.fetch(id, n, file).await
     }
 
     /// The n-th file that was sent in reply to a message, from 0.
     pub async fn reply_file(&self, id: MessageId, n: usize) -> Result<Fetched, RequestError> {
-        let reply = self.shown(id).await?.reply;
+        let reply = self.message_shown(id).await?.reply;
         let file = reply.and_then(|reply| reply.files.into_iter().nth(n));
         let file = file.map(|file| Attachment {
             name: file.name,
@@ -73,7 +73,7 @@ impl Commands {
         self.fetch(id, n, file).await
     }
 
-    async fn shown(&self, id: MessageId) -> Result<ShownMessage, RequestError> {
+    async fn message_shown(&self, id: MessageId) -> Result<ShownMessage, RequestError> {
         let shown = self.db.shown_message(id).await?;
         shown.ok_or_else(|| not_found("message", id, ""))
     }

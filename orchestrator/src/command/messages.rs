@@ -135,7 +135,7 @@ impl Commands {
         Ok(StopView {
             stopping,
             withdrawn,
-            waiting: self.db.counts(agent).await?.waiting.max(0) as u64,
+            waiting: self.shown(agent).await?.waiting.max(0) as u64,
         })
     }
 

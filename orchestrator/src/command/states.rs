@@ -128,7 +128,9 @@ impl From<LookError> for RequestError {
             LookError::NoFolder { path, what, hint } => {
                 not_found("folder", path, format!(": it is {what}{hint}"))
             }
-            error @ LookError::NoPath { .. } => RequestError::Invalid(error.to_string()),
+            error @ (LookError::NoPath { .. } | LookError::NotInside { .. }) => {
+                RequestError::Invalid(error.to_string())
+            }
         }
     }
 }
