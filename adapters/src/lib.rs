@@ -1,7 +1,12 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
+pub mod discord;
+mod json;
 mod local;
+pub mod signature;
+pub mod slack;
+pub mod telegram;
 pub mod text;
 
 pub use local::Local;
