@@ -2,8 +2,10 @@
 #![warn(missing_docs)]
 
 pub mod discord;
+pub mod http;
 mod json;
 mod local;
+pub mod names;
 pub mod signature;
 pub mod slack;
 pub mod telegram;

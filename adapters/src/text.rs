@@ -17,6 +17,8 @@ mod split;
 pub mod telegram;
 mod url;
 
+pub(crate) use layout::invisible;
+
 /// Most messages one reply becomes; a longer one is a file.
 pub const MAX_PARTS: usize = 3;
 
