@@ -1,5 +1,14 @@
 #![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
 
+pub mod discord;
+pub mod http;
+mod json;
 mod local;
+pub mod names;
+pub mod signature;
+pub mod slack;
+pub mod telegram;
+pub mod text;
 
 pub use local::Local;

@@ -1,0 +1,3 @@
+//! Discord.
+
+pub mod parse;

@@ -1,0 +1,3 @@
+//! Slack.
+
+pub mod parse;

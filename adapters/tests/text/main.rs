@@ -1,0 +1,7 @@
+//! What people see of a reply on each platform.
+
+mod contract;
+mod field;
+mod parts;
+mod properties;
+mod read;
