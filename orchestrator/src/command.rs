@@ -12,7 +12,7 @@ mod states;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use mayfly_domain::{AttachmentLimits, Author, InstallationId, NewFile, SandboxRef};
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::{Mutex, RwLock, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
     retention::{Ask, Keeper},
     sandbox::Backend,
     snapshot::{Store, StoreError},
+    supervise::Supervisor,
     tick::TickError,
     trouble::{Source, Trouble},
     view::{GcView, ReadyView},
@@ -63,7 +64,7 @@ pub enum RequestError {
     /// The request itself is wrong.
     #[error("{0}")]
     Invalid(String),
-    /// It does not fit.
+    /// More than may come in, or than there is room for.
     #[error("{0}")]
     TooLarge(String),
     /// Right, but not now.
@@ -133,6 +134,9 @@ pub struct Commands {
     data_dir: PathBuf,
     making: Arc<RwLock<()>>,
     host_disk: HostDisk,
+    supervisor: Supervisor,
+    /// Two imports of one archive must not both find its ids free.
+    importing: Arc<Mutex<()>>,
 }
 
 impl Commands {
@@ -160,6 +164,8 @@ impl Commands {
             data_dir: tools.data_dir.clone(),
             making: tools.making.clone(),
             host_disk: tools.host_disk.clone(),
+            supervisor: tools.supervisor.clone(),
+            importing: Arc::default(),
         }
     }
 
