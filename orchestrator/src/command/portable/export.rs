@@ -7,9 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mayfly_domain::{AgentId, LayerId, SandboxRef, TickId};
+use mayfly_domain::{AgentId, SandboxRef, TickId};
 
-use super::{Commands, RequestError, blocking, made};
+use super::{Commands, RequestError, blocking};
 use crate::{
     agent::transcript,
     db::{agents::Agent, portable::PinnedStates},
