@@ -1,6 +1,6 @@
 //! What faces show, with all that stands beside it: a page is one statement, however long it is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use mayfly_domain::{AgentId, Attachment, MessageId, Reply, ReplyFile, TickId};
 use sqlx::{Row as _, any::AnyRow};
@@ -253,12 +253,13 @@ impl Db {
         let mut places: HashMap<MessageId, usize> = HashMap::new();
         for row in &rows {
             let message = messages::message(row)?;
-            let id = message.id;
-            if !places.contains_key(&id) {
-                places.insert(id, shown.len());
-                shown.push(shown_message(row, message)?);
-            }
-            let place = places[&id];
+            let place = match places.entry(message.id) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    shown.push(shown_message(row, message)?);
+                    *new.insert(shown.len() - 1)
+                }
+            };
             if let Some(reply) = &mut shown[place].reply {
                 reply.files.extend(file(row)?);
             }

@@ -225,6 +225,7 @@ impl Bench {
             commit.plain,
         );
         self.others.forget(&name);
+        #[allow(clippy::disallowed_methods)]
         let now = format!("{:?}", std::time::SystemTime::now());
         std::fs::write(copy.join("note"), now).expect("the copy is ours");
         let took = self.others.restic_backup(&format!("restic-{image}"), copy);
@@ -252,7 +253,7 @@ impl Bench {
         remove(&kept);
         let (from, to) = (tree_dir.display().to_string(), kept.display().to_string());
         engine::run("cp", &["-a", &from, &to]);
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             self.carry(agent, tree, laps).await;
             self.tar(tree, &tree_dir, laps);
         } else {
