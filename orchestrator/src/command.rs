@@ -28,7 +28,8 @@ use crate::{
     snapshot::{Store, StoreError},
     tick::TickError,
     view::{GcView, ReadyView},
-    worker::{Trouble, Worker, host_disk::HostDisk, running::Running},
+    trouble::{Source, Trouble},
+    worker::{Worker, host_disk::HostDisk, running::Running},
 };
 
 /// A sandbox that is not removed for so long after its tick is told to the operator.
@@ -153,13 +154,11 @@ impl Commands {
 
     /// Whether messages would be run.
     pub async fn ready(&self) -> ReadyView {
-        let mut problems: Vec<String> = self.trouble.get().into_iter().collect();
-        if let Err(error) = self.backend.engine().await {
-            let sentence = error.to_string();
-            if !problems.contains(&sentence) {
-                problems.push(sentence);
-            }
+        match self.backend.engine().await {
+            Ok(_) => self.trouble.clear(Source::Engine),
+            Err(error) => self.trouble.raise(Source::Engine, error.to_string()),
         }
+        let mut problems = self.trouble.all();
         if let Err(error) = self.db.count_owed().await {
             problems.push(error.to_string());
         }

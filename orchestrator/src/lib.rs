@@ -15,6 +15,7 @@ pub mod sandbox;
 pub mod service;
 pub mod snapshot;
 pub mod tick;
+pub mod trouble;
 pub mod worker;
 
 pub mod bell;

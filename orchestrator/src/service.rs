@@ -32,8 +32,9 @@ use crate::{
     snapshot::{Store, StoreError},
     supervise::Supervisor,
     tick::{TickError, Tools},
+    trouble::Trouble,
     worker::{
-        Identity, Trouble, Worker, WorkerConfig,
+        Identity, Worker, WorkerConfig,
         host_disk::{DiskConfig, HostDisk},
         running::Running,
     },
@@ -201,6 +202,7 @@ impl Service {
         supervisor.standing("lease", worker.clone().renew(parts.lease));
         supervisor.standing("worker", worker.clone().serve());
         supervisor.standing("disk guard", worker.clone().guard_disk());
+        supervisor.standing("engine watch", worker.clone().watch_engine());
         supervisor.standing("reconciler", reconcile::serve(worker.clone()));
         supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
         outbox::start(&db, &parts.platforms, &worker.bell, supervisor);

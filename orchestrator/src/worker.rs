@@ -3,10 +3,7 @@
 pub mod host_disk;
 pub mod running;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use mayfly_domain::{AgentId, Apology, SandboxRef, TickId};
 use serde::{Deserialize, Serialize};
@@ -14,14 +11,15 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent::profile::Profiles,
+    agent::profile::{Profile, Profiles},
     bell::Bell,
-    clock::{self, LEASE, Lease, RENEWAL},
+    clock::{self, LEASE, Lease, RENEWAL, STALE},
     db::{DbError, agents::Agent, messages::Message},
     observe,
     queue::Queue,
     sandbox::{BackendError, Image, Names},
     tick::{self, Job, Tools, state::Cause},
+    trouble::{Source, Trouble},
 };
 
 /// Limits on what one worker runs.
@@ -55,28 +53,6 @@ pub struct Identity {
     pub epoch: i64,
 }
 
-/// Why no tick starts; none if all is well.
-#[derive(Debug, Clone, Default)]
-pub struct Trouble(Arc<Mutex<Option<String>>>);
-
-impl Trouble {
-    /// What is wrong, in one sentence.
-    pub fn get(&self) -> Option<String> {
-        self.0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .clone()
-    }
-
-    /// Records what is wrong, or that nothing is.
-    pub fn set(&self, trouble: Option<String>) {
-        *self
-            .0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner()) = trouble;
-    }
-}
-
 /// See the module; cheap to clone.
 #[derive(Clone)]
 pub struct Worker {
@@ -104,6 +80,22 @@ pub struct Worker {
 
 /// When a lane is looked at again.
 type Again = Option<Duration>;
+
+/// What a lane can do now.
+enum Next {
+    /// No message is open.
+    Nothing,
+    /// Its message may be claimed after a pause.
+    Early(Duration),
+    /// Something is missing, in one sentence.
+    Waits(Message, String),
+    /// Its message can run; `attempts` is how often it was interrupted.
+    Runs {
+        attempts: u32,
+        profile: Box<Profile>,
+        image: Image,
+    },
+}
 
 const SOON: Duration = Duration::from_millis(500);
 const WAIT: Duration = Duration::from_secs(2);
@@ -140,18 +132,18 @@ impl Worker {
         let stopping = self.tools.supervisor.stopping();
         loop {
             let sent = clock::boot_time();
-            match self
+            let renewal = self
                 .tools
                 .db
-                .renew(&self.identity.id, self.identity.epoch, LEASE)
-                .await
-            {
-                Ok(true) => lease.confirm(sent),
-                Ok(false) => return Err("another start of this worker took over".to_owned()),
-                Err(error) => {
-                    tracing::error!(error = observe::chain(&error), "lease not renewed");
-                    self.tools.host_disk.free_ballast();
+                .renew(&self.identity.id, self.identity.epoch, LEASE);
+            match tokio::time::timeout(STALE, renewal).await {
+                Ok(Ok(true)) => {
+                    lease.confirm(sent);
+                    self.trouble.clear(Source::Database);
                 }
+                Ok(Ok(false)) => return Err("another start of this worker took over".to_owned()),
+                Ok(Err(error)) => self.database_fails(observe::chain(&error)),
+                Err(_) => self.database_fails(format!("no answer within {} s", STALE.as_secs())),
             }
             // Ticks that are still being ended need the lease until the last of them is over.
             if stopping.is_cancelled() && self.is_at_rest() {
@@ -169,6 +161,29 @@ impl Worker {
         }
     }
 
+    fn database_fails(&self, reason: String) {
+        let sentence = format!("the database does not take the worker's lease: {reason}");
+        self.trouble.raise(Source::Database, sentence);
+        self.tools.host_disk.free_ballast();
+    }
+
+    /// Asks the engine who it is, again and again: one that went down or came back as another is
+    /// told also where no message waits.
+    pub async fn watch_engine(self) -> Result<(), String> {
+        let stopping = self.tools.supervisor.stopping();
+        let rounds = async {
+            loop {
+                match self.tools.backend.engine().await {
+                    Ok(_) => self.trouble.clear(Source::Engine),
+                    Err(error) => self.trouble.raise(Source::Engine, error.to_string()),
+                }
+                tokio::time::sleep(RENEWAL).await;
+            }
+        };
+        let _: Option<()> = stopping.run_until_cancelled(rounds).await;
+        Ok(())
+    }
+
     /// Watches the host's disk: below the floor all ticks are paused and the biggest is ended,
     /// until there is room again.
     pub async fn guard_disk(self) -> Result<(), String> {
@@ -176,6 +191,10 @@ impl Worker {
         let (mut paused, mut ending) = (false, None);
         while !stopping.is_cancelled() {
             let below = self.tools.host_disk.below_floor();
+            match below {
+                true => self.trouble.raise(Source::Disk, self.tools.host_disk.sentence()),
+                false => self.trouble.clear(Source::Disk),
+            }
             let (biggest, controls) = self.tools.running.biggest();
             for control in controls.into_iter().filter(|_| below != paused) {
                 let done = if below {
@@ -234,52 +253,70 @@ impl Worker {
     }
 
     async fn run_lane(&self, lane: AgentId) -> Result<Again, DbError> {
+        let next = self.next(lane).await?;
+        if !matches!(next, Next::Waits(..)) {
+            self.trouble.clear(Source::Lane(lane));
+        }
+        match next {
+            Next::Nothing => Ok(None),
+            Next::Early(pause) => Ok(Some(pause)),
+            Next::Waits(message, reason) => self.wait(&message, reason).await,
+            Next::Runs {
+                attempts,
+                profile,
+                image,
+            } => {
+                let _alone = match attempts {
+                    0 => None,
+                    _ => match self.suspects.clone().try_acquire_owned() {
+                        Ok(alone) => Some(alone),
+                        Err(_) => return Ok(Some(SOON)),
+                    },
+                };
+                self.run_tick(lane, *profile, image).await
+            }
+        }
+    }
+
+    /// What a lane can do now.
+    async fn next(&self, lane: AgentId) -> Result<Next, DbError> {
         let db = &self.tools.db;
         let (Some(agent), Some(message)) = (db.agent(lane).await?, db.next_message(lane).await?)
         else {
-            return Ok(None);
+            return Ok(Next::Nothing);
         };
         let early = clock::until(message.claimable_at);
         if early > 0 {
-            return Ok(Some(Duration::from_millis(early as u64)));
+            return Ok(Next::Early(Duration::from_millis(early as u64)));
         }
         if self.tools.host_disk.below_floor() {
-            return self.wait(&message, "the host's disk is nearly full").await;
+            return Ok(Next::Waits(message, self.tools.host_disk.sentence()));
         }
         let Some(profile) = self.profiles.0.get(&agent.profile).cloned() else {
             let reason = format!(
                 "the configuration has no profile \"{}\" any more: add it and restart",
                 agent.profile
             );
-            return self.wait(&message, &reason).await;
+            return Ok(Next::Waits(message, reason));
         };
-        let image = match self
-            .tools
-            .images
-            .resolve(&sandbox_of(&agent, &message))
-            .await
-        {
-            Ok(image) => image,
-            Err(error @ (BackendError::Down { .. } | BackendError::NoImage(_))) => {
-                return self.wait(&message, &error.to_string()).await;
-            }
-            Err(error) => return self.wait(&message, &observe::chain(&error)).await,
-        };
-        self.trouble.set(None);
-        let _alone = match message.attempts {
-            0 => None,
-            _ => match self.suspects.clone().try_acquire_owned() {
-                Ok(alone) => Some(alone),
-                Err(_) => return Ok(Some(SOON)),
+        let reference = sandbox_of(&agent, &message);
+        Ok(match self.tools.images.resolve(&reference).await {
+            Ok(image) => Next::Runs {
+                attempts: message.attempts,
+                profile: Box::new(profile),
+                image,
             },
-        };
-        self.run_tick(lane, profile, image).await
+            Err(error @ (BackendError::Down { .. } | BackendError::NoImage(_))) => {
+                Next::Waits(message, error.to_string())
+            }
+            Err(error) => Next::Waits(message, observe::chain(&error)),
+        })
     }
 
     async fn run_tick(
         &self,
         lane: AgentId,
-        profile: crate::agent::profile::Profile,
+        profile: Profile,
         image: Image,
     ) -> Result<Again, DbError> {
         let db = &self.tools.db;
@@ -346,15 +383,10 @@ impl Worker {
     }
 
     /// The lane waits; the thread is told once. Not an attempt.
-    async fn wait(&self, message: &Message, reason: &str) -> Result<Again, DbError> {
-        if self.trouble.get().as_deref() != Some(reason) {
-            tracing::warn!(agent = %message.agent, reason, "no tick can start");
-            self.trouble.set(Some(reason.to_owned()));
-        }
-        let notice = Apology::Waiting {
-            reason: reason.to_owned(),
-        }
-        .to_string();
+    async fn wait(&self, message: &Message, reason: String) -> Result<Again, DbError> {
+        self.trouble
+            .raise(Source::Lane(message.agent), reason.clone());
+        let notice = Apology::Waiting { reason }.to_string();
         self.tools.db.notice_waiting(message, &notice).await?;
         self.bell.ring();
         Ok(Some(WAIT))

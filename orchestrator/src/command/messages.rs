@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use mayfly_domain::{AgentId, Arrival, Inbox as _, InboxError, MessageId, NewMessage, check_text};
+use mayfly_domain::{
+    AgentId, Apology, Arrival, Inbox as _, InboxError, MessageId, NewMessage, check_text,
+};
 
 use super::{
     Commands, RequestError, Send, StopScope, agents::unavailable, internal, not_found, only, suffix,
@@ -11,6 +13,7 @@ use crate::{
     clock,
     db::{DbError, messages::Message},
     tick::state::Cause,
+    trouble::Source,
     view::{MessageView, Page, ReplyView, StopView, Wanted},
 };
 
@@ -206,10 +209,8 @@ impl Commands {
         {
             return Ok(row.progress);
         }
-        if let Some(sign) = self.db.waiting_sign(message.id).await?
-            && self.trouble.get().is_some()
-        {
-            return Ok(Some(sign));
+        if let Some(reason) = self.trouble.of(Source::Lane(message.agent)) {
+            return Ok(Some(Apology::Waiting { reason }.to_string()));
         }
         if message.attempts > 0 && message.claimable_at > clock::unix_ms() {
             return Ok(Some(format!(

@@ -204,18 +204,6 @@ impl Db {
         }))
     }
 
-    /// The newest sign that a message waits.
-    pub async fn waiting_sign(&self, message: MessageId) -> Result<Option<String>, DbError> {
-        let row = sqlx::query(
-            "SELECT text FROM deliveries WHERE message = $1 AND kind = 'waiting'
-             ORDER BY created_at DESC LIMIT 1",
-        )
-        .bind(message.to_string())
-        .fetch_optional(self.reader())
-        .await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?)
-    }
-
     /// The platform shows it.
     pub async fn delivered(&self, id: DeliveryId, platform_id: &str) -> Result<(), DbError> {
         sqlx::query(

@@ -14,7 +14,7 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown},
     path::Path,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -61,12 +61,12 @@ pub struct Script {
     pub registry: bool,
 }
 
-/// See the module.
-#[derive(Debug)]
+/// See the module; a clone is the same engine.
+#[derive(Debug, Clone)]
 pub struct Fake {
     supervisor: Supervisor,
     lease: Lease,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ impl Fake {
         Fake {
             supervisor,
             lease,
-            state: Mutex::default(),
+            state: Arc::default(),
         }
     }
 

@@ -50,6 +50,16 @@ impl HostDisk {
         disk::free(&self.data_dir).is_ok_and(|(bytes, _)| bytes < floor)
     }
 
+    /// What is wrong below the floor, and the way out.
+    pub fn sentence(&self) -> String {
+        format!(
+            "the host's disk is nearly full: free some space on the file system of {}, ticks start \
+             from {} MiB (disk.floor_mib) on",
+            self.data_dir.display(),
+            self.config.floor_mib
+        )
+    }
+
     /// Bytes that stay free, with those of the ballast.
     pub fn floor(&self) -> u64 {
         (self.config.floor_mib + self.config.ballast_mib) << 20

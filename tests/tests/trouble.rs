@@ -1,0 +1,98 @@
+//! Why messages wait is a set: each cause is there as long as it holds, whatever else runs.
+
+use std::time::Duration;
+
+use mayfly_domain::SandboxRef;
+use mayfly_orchestrator::{agent::profile::Profile, sandbox::fake::Fake};
+use mayfly_tests::world::{PATIENCE, Setup, World};
+
+/// A world with a second profile, whose image is another, and its engine.
+async fn world() -> (World, Fake) {
+    let other = Profile {
+        sandbox: SandboxRef::Docker {
+            image: "other".to_owned(),
+            id: None,
+        },
+        ..Profile::default()
+    };
+    let setup = Setup {
+        profiles: vec![("other".to_owned(), other)],
+        ..Setup::default()
+    };
+    let mut engine = None;
+    let world = World::fake(setup, |supervisor, lease| {
+        engine.insert(Fake::new(supervisor, lease)).clone()
+    });
+    let world = world.await;
+    (world, engine.expect("made"))
+}
+
+/// Waits until the problems are these, by a part of each; in order.
+async fn until_problems(world: &World, wanted: &[&str]) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let found = world.commands().ready().await.problems;
+        let fits = found.len() == wanted.len()
+            && found.iter().zip(wanted).all(|(has, part)| has.contains(part));
+        if fits {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{found:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lane_that_runs_does_not_hide_what_another_waits_for() {
+    let (world, engine) = world().await;
+    let well = world.shell().await;
+    let lost = world.agent("other").await.expect("an agent");
+    let second = world.agent("other").await.expect("an agent");
+    let image = world.sql(&format!("SELECT image FROM agents WHERE id = '{lost}'"));
+    engine.script(|script| {
+        script.lost.insert(image.clone());
+    });
+    let waits = world.post(lost, "echo late").await;
+    let waits_too = world.post(second, "echo late").await;
+    until_problems(&world, &[&image]).await;
+    for _ in 0..5 {
+        world.say(well, "echo here").await;
+        let problems = world.commands().ready().await.problems;
+        assert_eq!(problems.len(), 1, "{problems:?}");
+    }
+    let seen = world.commands().message(waits.id).await.expect("it is there");
+    assert!(seen.progress.unwrap_or_default().contains(&image));
+    engine.script(|script| script.lost.clear());
+    world.outcome(&waits).await;
+    world.outcome(&waits_too).await;
+    until_problems(&world, &[]).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_no_trouble() {
+    let (world, engine) = world().await;
+    let agent = world.agent("other").await.expect("an agent");
+    let image = world.sql("SELECT image FROM agents");
+    engine.script(|script| {
+        script.lost.insert(image.clone());
+    });
+    world.post(agent, "echo never").await;
+    until_problems(&world, &[&image]).await;
+    let all = mayfly_orchestrator::command::StopScope::All;
+    world.commands().stop(agent, all).await.expect("stopped");
+    until_problems(&world, &[]).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_is_down_is_told_without_a_message_and_beside_the_rest() {
+    let (world, engine) = world().await;
+    engine.script(|script| script.down = true);
+    until_problems(&world, &["does not answer"]).await;
+    let agent = world.sql("SELECT count(*) FROM agents");
+    assert_eq!(agent, "0");
+    engine.script(|script| script.down = false);
+    until_problems(&world, &[]).await;
+    world.end().await;
+}
