@@ -22,6 +22,7 @@ pub mod bell;
 pub mod blobs;
 pub mod clock;
 pub mod db;
+pub mod engine;
 pub mod faults;
 pub mod observe;
 pub mod supervise;

@@ -82,7 +82,7 @@ pub async fn keep_images(worker: Worker) -> Result<(), TickError> {
     let stopping = worker.tools.supervisor.stopping();
     // That the engine is down is said where a message waits for it.
     let note = |what, result: Result<(), ImagesError>| match result {
-        Err(ImagesError::Backend(BackendError::Down { .. })) => false,
+        Err(ImagesError::Backend(BackendError::Down { .. } | BackendError::OtherEngine)) => false,
         other => note(what, other.map_err(TickError::from)),
     };
     let rounds = async {
@@ -131,9 +131,12 @@ pub async fn leftovers(tools: &Tools) -> Result<(), TickError> {
     let mut last = Ok(());
     for tick in tools.db.unremoved().await? {
         if let Err(error) = leftover(tools, &tick).await {
-            let down = matches!(error, TickError::Backend(BackendError::Down { .. }));
+            let away = matches!(
+                error,
+                TickError::Backend(BackendError::Down { .. } | BackendError::OtherEngine)
+            );
             last = Err(error);
-            if down {
+            if away {
                 break;
             }
         }

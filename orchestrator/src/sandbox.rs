@@ -109,6 +109,12 @@ pub enum BackendError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Another engine answers than the one the data dir belongs to. Not an attempt: the lane waits.
+    #[error(
+        "another container engine answers than the one of this data dir: give the old one its data \
+         back, or stop mayfly and run `mayfly adopt` if what it held is gone for good"
+    )]
+    OtherEngine,
     /// The image is not on this host and could not be fetched. Not an attempt: the lane waits.
     #[error(
         "image {0} is not on this host: pull it, build it with deploy/images/build, or name another"

@@ -19,6 +19,7 @@ use crate::{
     blobs::{BlobError, Blobs},
     clock::{self, LEASE, Lease},
     command::Commands,
+    engine::BoundEngine,
     db::{
         Db, DbError,
         installation::{Binding, Installation},
@@ -142,14 +143,16 @@ impl Service {
         let store = Arc::new(Store::open(&parts.data_dir)?);
         backup::restore::tidy(&parts.data_dir)?;
         let blobs = Blobs::open(&parts.data_dir.join("blobs"))?;
-        bind_engine(&db, &installation, &parts).await?;
+        let bound = bind_engine(&db, &installation, &parts).await?;
+        let backend: Arc<dyn Backend> =
+            Arc::new(BoundEngine::new(parts.backend.clone(), db.clone(), bound));
         let id = worker_id(&parts.data_dir)?;
         let epoch = db.start_worker(&id, LEASE).await?;
         faults::point("start.epoch");
         let host_disk = HostDisk::new(parts.data_dir.clone(), parts.disk);
         let images = Images::new(
             db.clone(),
-            parts.backend.clone(),
+            backend.clone(),
             installation.id,
             &parts.data_dir,
             host_disk.clone(),
@@ -168,7 +171,7 @@ impl Service {
             db: db.clone(),
             store: store.clone(),
             blobs,
-            backend: parts.backend.clone(),
+            backend: backend.clone(),
             supervisor: parts.supervisor.clone(),
             running: Running::default(),
             installation: installation.id,
@@ -195,7 +198,7 @@ impl Service {
             .await
             .map_err(|error| StartError::Reconcile(Box::new(error)))?;
         let making = worker.tools.making.clone();
-        let bases = Bases::new(db.clone(), store, parts.backend, installation.id, making);
+        let bases = Bases::new(db.clone(), store, backend, installation.id, making);
         let commands = Commands::new(&worker, bases);
         let supervisor = &parts.supervisor;
         parts.lease.confirm(clock::boot_time());
@@ -300,17 +303,21 @@ async fn identify(db: &Db, data_dir: &Path) -> Result<Installation, StartError> 
     })
 }
 
-/// An engine that is down binds nothing: the lanes wait for it.
-async fn bind_engine(db: &Db, found: &Installation, parts: &Parts) -> Result<(), StartError> {
+/// The engine this data dir belongs to. One that is down binds nothing: the lanes wait for it.
+async fn bind_engine(
+    db: &Db,
+    found: &Installation,
+    parts: &Parts,
+) -> Result<Option<String>, StartError> {
     let engine = match parts.backend.engine().await {
         Ok(engine) => engine,
         Err(error @ BackendError::Down { .. }) => {
             tracing::warn!(%error, "starting without an engine: messages wait");
-            return Ok(());
+            return Ok(found.engine_id.clone());
         }
         Err(error) => {
             tracing::warn!(%error, "the engine does not tell who it is");
-            return Ok(());
+            return Ok(found.engine_id.clone());
         }
     };
     match &found.engine_id {
@@ -329,8 +336,11 @@ async fn bind_engine(db: &Db, found: &Installation, parts: &Parts) -> Result<(),
             data_dir: parts.data_dir.clone(),
             elsewhere: "with another container engine".to_owned(),
         }),
-        Some(_) => Ok(()),
-        None => Ok(db.bind_engine(&engine.id).await?),
+        Some(_) => Ok(Some(engine.id)),
+        None => {
+            db.bind_engine(&engine.id).await?;
+            Ok(Some(engine.id))
+        }
     }
 }
 

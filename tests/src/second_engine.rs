@@ -23,6 +23,8 @@ pub struct SecondEngine {
     /// Their mount namespace; surely not the host's.
     namespace: PathBuf,
     daemon: Option<Child>,
+    /// Folder of what it keeps.
+    data: &'static str,
     live_restore: bool,
 }
 
@@ -39,17 +41,51 @@ impl SecondEngine {
             holder,
             namespace,
             daemon: None,
+            data: "data",
             live_restore,
         };
         engine.up();
+        engine.load();
+        engine
+    }
+
+    /// The image that agents are made from.
+    fn load(&self) {
         let load = "docker save mayfly/tiny | docker -H \"$0\" load && \
                     docker -H \"$0\" tag mayfly/tiny mayfly/base";
         let loaded = Command::new("sh")
-            .args(["-c", load, &engine.host()])
+            .args(["-c", load, &self.host()])
             .stdout(Stdio::null())
             .status();
         assert!(loaded.expect("sh").success(), "mayfly/tiny is not here");
-        engine
+    }
+
+    /// Ends the daemon and starts another at the same address: with data and an identity of its own.
+    pub fn exchange(&mut self) {
+        self.stop();
+        // By their versions engines keep their identity with their data, or here.
+        let keys = self.path("keys");
+        std::fs::create_dir(&keys).expect("a folder");
+        let keys = keys.to_str().expect("UTF-8").to_owned();
+        self.inside(&["mount", "--bind", &keys, "/etc/docker"]);
+        self.data = "other";
+        self.up();
+        self.load();
+    }
+
+    /// Ends the one that came with [`SecondEngine::exchange`] and starts the first again.
+    pub fn exchange_back(&mut self) {
+        self.stop();
+        self.inside(&["umount", "/etc/docker"]);
+        self.data = "data";
+        self.up();
+    }
+
+    /// Runs a command in its namespaces.
+    fn inside(&self, command: &[&str]) {
+        let holder = self.holder.id().to_string();
+        let enter = ["--net", "--mount", "--target", &holder];
+        crate::engine::run("nsenter", &[&enter, command].concat());
     }
 
     /// As in `DOCKER_HOST`.
@@ -117,7 +153,7 @@ impl SecondEngine {
             .arg("--host")
             .arg(self.host());
         for (option, name) in [
-            ("--data-root", "data"),
+            ("--data-root", self.data),
             ("--exec-root", "run"),
             ("--pidfile", "pid"),
         ] {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mayfly_domain::SandboxRef;
-use mayfly_orchestrator::{agent::profile::Profile, sandbox::fake::Fake};
+use mayfly_orchestrator::{agent::profile::Profile, sandbox::{Backend as _, BackendError, fake::Fake}};
 use mayfly_tests::world::{PATIENCE, Setup, World};
 
 /// A world with a second profile, whose image is another, and its engine.
@@ -93,6 +93,32 @@ async fn an_engine_that_is_down_is_told_without_a_message_and_beside_the_rest() 
     let agent = world.sql("SELECT count(*) FROM agents");
     assert_eq!(agent, "0");
     engine.script(|script| script.down = false);
+    until_problems(&world, &[]).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn another_engine_proves_nothing_and_runs_nothing() {
+    let (world, engine) = world().await;
+    let agent = world.shell().await;
+    world.say(agent, "echo here").await;
+    let worker = world.service().worker();
+    let tick = world.commands().agent(agent).await.expect("an agent");
+    let tick = tick.head_tick.expect("it made a state");
+    let row = worker.tools.db.tick(tick).await.expect("rows").expect("it");
+    engine.script(|script| script.exchanged = true);
+    until_problems(&world, &["another container engine"]).await;
+    let removed = worker.tools.backend.remove(&row.names, PATIENCE).await;
+    assert!(
+        matches!(removed, Err(BackendError::OtherEngine)),
+        "{removed:?}"
+    );
+    let waits = world.post(agent, "echo late").await;
+    let told = "SELECT count(*) FROM deliveries WHERE kind = 'waiting' AND text LIKE '%another container engine%'";
+    world.until_sql(told, "1").await;
+    assert_eq!(world.sql("SELECT count(*) FROM ticks"), "1");
+    engine.script(|script| script.exchanged = false);
+    world.outcome(&waits).await;
     until_problems(&world, &[]).await;
     world.end().await;
 }

@@ -45,6 +45,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 pub struct Script {
     /// While true, nobody answers.
     pub down: bool,
+    /// While true, another engine answers.
+    pub exchanged: bool,
     /// So many spawns fail at their start, after everything was created.
     pub start_fails: u32,
     /// Init connects and never says `Ready`.
@@ -176,11 +178,12 @@ fn id_of(image: &str) -> String {
 #[async_trait]
 impl Backend for Fake {
     async fn engine(&self) -> Result<Engine, BackendError> {
-        drop(self.up()?);
+        let exchanged = self.up()?.script.exchanged;
+        let id = if exchanged { "another" } else { SIMULATED };
         Ok(Engine {
             kind: "fake",
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            id: SIMULATED.to_owned(),
+            id: id.to_owned(),
         })
     }
 

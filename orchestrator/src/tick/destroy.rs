@@ -121,9 +121,9 @@ fn judge(error: &TickError) -> EndedBadly {
             },
             ..interrupted("", Again::No)
         },
-        TickError::Backend(BackendError::Down { .. } | BackendError::NoImage(_)) => {
-            interrupted(&error.to_string(), Again::Free)
-        }
+        TickError::Backend(
+            BackendError::Down { .. } | BackendError::OtherEngine | BackendError::NoImage(_),
+        ) => interrupted(&error.to_string(), Again::Free),
         other => interrupted(&observe::chain(other), Again::Counted),
     }
 }

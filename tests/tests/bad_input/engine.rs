@@ -104,3 +104,41 @@ fn a_server_without_an_engine_starts_and_says_what_is_missing() {
     );
     assert_eq!(printed(&server.mayfly(&["--json", "agent", "list"])), "[]");
 }
+
+#[test]
+fn an_engine_that_comes_back_with_other_data_is_noticed_while_the_server_runs() {
+    let mut engine = SecondEngine::start(false);
+    let mut server = Server::new(PROGRAM).env("DOCKER_HOST", &engine.host());
+    server.start();
+    let agent = server.agent();
+    printed(&server.mayfly(&["agent", "send", &agent, "echo kept > f; echo ok"]));
+    engine.exchange();
+    let ready = on_socket(server.data_dir(), &get("/readyz"));
+    assert_eq!(ready.status, 503, "{}", ready.body);
+    assert!(
+        ready.body.contains("another container engine"),
+        "{}",
+        ready.body
+    );
+    let waiting = server.mayfly(&["agent", "send", &agent, "--timeout", "3", "cat f"]);
+    let said = String::from_utf8_lossy(&waiting.stderr).into_owned();
+    assert_eq!(waiting.status.code(), Some(9), "{said}");
+    assert!(
+        said.contains("another container engine") && said.contains("mayfly adopt"),
+        "{said}"
+    );
+    refused(
+        &server.mayfly(&["agent", "new"]),
+        7,
+        &["another container engine", "mayfly adopt"],
+    );
+    assert_eq!(engine.left(), Vec::<String>::new());
+    engine.exchange_back();
+    assert_eq!(
+        printed(&server.mayfly(&["agent", "send", &agent, "cat f"])),
+        "kept"
+    );
+    assert_eq!(on_socket(server.data_dir(), &get("/readyz")).status, 200);
+    server.stop();
+    assert_eq!(engine.left(), Vec::<String>::new());
+}
