@@ -27,8 +27,8 @@ use crate::{
     sandbox::Backend,
     snapshot::{Store, StoreError},
     tick::TickError,
-    view::{GcView, ReadyView},
     trouble::{Source, Trouble},
+    view::{GcView, ReadyView},
     worker::{Worker, host_disk::HostDisk, running::Running},
 };
 

@@ -69,7 +69,10 @@ impl BoundEngine {
         match self.db.bind_engine(found).await {
             Ok(()) => *expected = Some(found.to_owned()),
             Err(error) => {
-                tracing::warn!(error = observe::chain(&error), "engine not written down yet");
+                tracing::warn!(
+                    error = observe::chain(&error),
+                    "engine not written down yet"
+                );
             }
         }
         true

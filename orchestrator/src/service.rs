@@ -19,11 +19,11 @@ use crate::{
     blobs::{BlobError, Blobs},
     clock::{self, LEASE, Lease},
     command::Commands,
-    engine::BoundEngine,
     db::{
         Db, DbError,
         installation::{Binding, Installation},
     },
+    engine::BoundEngine,
     faults,
     images::Images,
     outbox::{self, Platforms},

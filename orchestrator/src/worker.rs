@@ -192,7 +192,9 @@ impl Worker {
         while !stopping.is_cancelled() {
             let below = self.tools.host_disk.below_floor();
             match below {
-                true => self.trouble.raise(Source::Disk, self.tools.host_disk.sentence()),
+                true => self
+                    .trouble
+                    .raise(Source::Disk, self.tools.host_disk.sentence()),
                 false => self.trouble.clear(Source::Disk),
             }
             let (biggest, controls) = self.tools.running.biggest();

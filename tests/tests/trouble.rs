@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use mayfly_domain::SandboxRef;
-use mayfly_orchestrator::{agent::profile::Profile, sandbox::{Backend as _, BackendError, fake::Fake}};
+use mayfly_orchestrator::{
+    agent::profile::Profile,
+    sandbox::{Backend as _, BackendError, fake::Fake},
+};
 use mayfly_tests::world::{PATIENCE, Setup, World};
 
 /// A world with a second profile, whose image is another, and its engine.
@@ -33,7 +36,10 @@ async fn until_problems(world: &World, wanted: &[&str]) {
     loop {
         let found = world.commands().ready().await.problems;
         let fits = found.len() == wanted.len()
-            && found.iter().zip(wanted).all(|(has, part)| has.contains(part));
+            && found
+                .iter()
+                .zip(wanted)
+                .all(|(has, part)| has.contains(part));
         if fits {
             return;
         }
@@ -60,7 +66,11 @@ async fn a_lane_that_runs_does_not_hide_what_another_waits_for() {
         let problems = world.commands().ready().await.problems;
         assert_eq!(problems.len(), 1, "{problems:?}");
     }
-    let seen = world.commands().message(waits.id).await.expect("it is there");
+    let seen = world
+        .commands()
+        .message(waits.id)
+        .await
+        .expect("it is there");
     assert!(seen.progress.unwrap_or_default().contains(&image));
     engine.script(|script| script.lost.clear());
     world.outcome(&waits).await;

@@ -1,5 +1,8 @@
 //! The evidence of a tick: numbered lines of a closed set, written outside as it happens, append
 //! only, bounded.
+//!
+//! A program does not start without its transcript. What cannot be written while it runs is left
+//! out, marked and told: a reply is not lost because its evidence has a gap.
 
 pub mod tail;
 
@@ -8,6 +11,7 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use mayfly_domain::{AgentId, TickId};
@@ -111,7 +115,26 @@ pub struct Transcript {
     next: u64,
     left: u64,
     full: bool,
+    /// A failed write may have left the beginning of a line.
+    torn: bool,
+    gap: Gap,
 }
+
+/// What could not be written.
+#[derive(Debug, Default)]
+struct Gap {
+    /// Lines left out since the last mark.
+    lines: u64,
+    /// What the system said last.
+    reason: Option<String>,
+}
+
+/// Pauses between tries to mark a gap before the tick goes on without the mark.
+const TRIES: [Duration; 3] = [
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_millis(600),
+];
 
 /// Kept free of the cap, so that the end is always told.
 const RESERVE: u64 = 4096;
@@ -134,7 +157,56 @@ impl Transcript {
             next: 1,
             left: cap.max(RESERVE) - RESERVE,
             full: false,
+            torn: false,
+            gap: Gap::default(),
         })
+    }
+
+    /// Appends one line; one that cannot be written is left out, and its place is marked once
+    /// writing works again.
+    pub fn record(&mut self, event: Event) {
+        let written = match self.mark() {
+            Ok(()) => self.write(event),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            if self.gap.reason.is_none() {
+                tracing::warn!(%error, "a transcript has a gap");
+            }
+            self.gap.lines += 1;
+            self.gap.reason = Some(error.to_string());
+        }
+    }
+
+    /// Makes all of it durable, and tells in one sentence what of it could not be. Blocks, for a
+    /// second where the disk does not take the mark of a gap.
+    pub fn finish(mut self) -> Option<String> {
+        for pause in TRIES {
+            if self.mark().is_ok() {
+                break;
+            }
+            std::thread::sleep(pause);
+        }
+        let synced = self.file.sync_data();
+        if let Some(reason) = self.gap.reason {
+            return Some(format!("the transcript of this tick has a gap: {reason}"));
+        }
+        let error = synced.err()?;
+        Some(format!(
+            "the transcript of this tick may not outlast a power cut: {error}"
+        ))
+    }
+
+    /// Marks the place of lines that were left out.
+    fn mark(&mut self) -> io::Result<()> {
+        if self.gap.lines == 0 {
+            return Ok(());
+        }
+        let text = format!("{} lines could not be written here", self.gap.lines);
+        let line = self.render(Event::Note { text });
+        self.append(&line)?;
+        self.gap.lines = 0;
+        Ok(())
     }
 
     /// Appends one line, or the mark that the cap is reached.
@@ -153,11 +225,6 @@ impl Transcript {
         self.append(&line)
     }
 
-    /// Makes what was written durable.
-    pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
-    }
-
     fn render(&self, event: Event) -> Vec<u8> {
         let line = Line {
             n: self.next,
@@ -170,7 +237,13 @@ impl Transcript {
     }
 
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.torn {
+            // Readers leave out a line that is no event.
+            self.file.write_all(b"\n")?;
+        }
+        self.torn = true;
         self.file.write_all(line)?;
+        self.torn = false;
         self.next += 1;
         Ok(())
     }
@@ -226,5 +299,36 @@ mod tests {
                 .enumerate()
                 .all(|(i, line)| line.n == i as u64 + 1)
         );
+    }
+
+    #[test]
+    fn a_gap_is_marked_when_writing_works_again_and_told_at_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.jsonl");
+        let mut transcript = Transcript::create(&path, 1 << 20).unwrap();
+        let said = |text: &str| Event::Stdout { text: text.into() };
+        transcript.record(said("one"));
+        let good = std::mem::replace(
+            &mut transcript.file,
+            File::options().write(true).open("/dev/full").unwrap(),
+        );
+        transcript.record(said("two"));
+        transcript.record(said("three"));
+        transcript.file = good;
+        // As a disk leaves it that was full in the middle of a line.
+        transcript.file.write_all(b"{\"n\":2,\"at\"").unwrap();
+        transcript.record(said("four"));
+        let gap = transcript.finish().unwrap();
+        assert!(gap.contains("has a gap: No space left"), "{gap}");
+        let lines = read(&path).unwrap();
+        let mark = Event::Note {
+            text: "2 lines could not be written here".into(),
+        };
+        let events: Vec<_> = lines.iter().map(|line| line.event.clone()).collect();
+        assert_eq!(events, [said("one"), mark, said("four")]);
+        let numbers: Vec<_> = lines.iter().map(|line| line.n).collect();
+        assert_eq!(numbers, [1, 2, 3]);
+        let whole = Transcript::create(&folder.path().join("u"), 1 << 20).unwrap();
+        assert_eq!(whole.finish(), None);
     }
 }

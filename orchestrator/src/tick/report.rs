@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use mayfly_domain::{Apology, Reply, ReplyFile};
+use mayfly_domain::{Apology, BlobHash, Reply, ReplyFile};
 
 use super::{
     Changes, EndedBadly, Job, TickError, TickOutcome, Tools, blocking,
@@ -12,9 +12,13 @@ use super::{
     state::{self, Verdict},
 };
 use crate::{
-    agent::{self, transcript::Event},
+    agent::{
+        self,
+        transcript::{Event, Transcript},
+    },
     db::ticks::Usage,
-    faults,
+    faults, observe,
+    sandbox::{BackendError, Control},
     snapshot::{Caps, LayerSize, SealError, Sealed, exclude::Excludes},
 };
 
@@ -26,6 +30,8 @@ const STDERR_SHOWN: usize = 1000;
 const FILES: usize = 10;
 /// Largest file sent, in bytes.
 const FILE_BYTES: u64 = 25 << 20;
+/// Pauses between tries to store a file to send.
+const STORE_AGAIN: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(800)];
 /// Files the agent wants to send lie here, below the `work` slot.
 const SEND: &str = "send";
 
@@ -46,91 +52,154 @@ pub struct Reported {
 /// See the module.
 pub async fn report(tools: &Tools, job: &Job, mut ran: Ran) -> Result<Reported, TickError> {
     let mut watch = ran.watch;
-    let limits = &job.profile.limits;
+    let mut judged = judge(job, &mut ran);
+    let (removal, gap) = take_down(tools, job, &ran.control, ran.transcript).await?;
+    judged.tell(gap);
+    if judged.verdict.changes == Changes::Discarded {
+        watch.lap(Phase::Report);
+        return Err(judged.ended(removal.is_ok(), watch));
+    }
+    removal.map_err(TickError::NotRemoved)?;
+    let sealed = seal(tools, job, &ran.slots, &ran.layers).await?;
+    faults::point("report.sealed");
+    let layer = judged.sealed(sealed);
+    let mut files = Vec::new();
+    if layer.is_some() {
+        let (stored, unsent) = files_to_send(tools, job).await?;
+        files = stored;
+        judged.tell(unsent);
+    }
+    watch.lap(Phase::Report);
+    Ok(judged.reported(layer, files, watch))
+}
+
+/// What a program's end means, as far as is known.
+struct Judged {
+    text: String,
+    verdict: Verdict,
+    usage: Usage,
+    told: Vec<String>,
+    exit_code: Option<i32>,
+}
+
+fn judge(job: &Job, ran: &mut Ran) -> Judged {
     let text = agent::protocol(job.profile.protocol).reply(&ran.output);
     let stderr = ran.output.stderr.last(STDERR_SHOWN);
-    let verdict = state::verdict(
-        ran.exit,
-        ran.cause.clone(),
-        !text.is_empty(),
-        &stderr,
-        limits,
-    );
+    let (cause, limits) = (ran.cause.clone(), &job.profile.limits);
+    let verdict = state::verdict(ran.exit, cause, !text.is_empty(), &stderr, limits);
     let mut usage = Usage {
         output_bytes: (ran.output.stdout.total() + ran.output.stderr.total()) as i64,
         ..Usage::default()
     };
     usage.notes.extend(another_sandbox(job));
-    if let Some(text) = oom_of_a_child(&ran, &verdict) {
-        let note = Event::Note { text: text.clone() };
-        ran.transcript.write(note).map_err(TickError::Transcript)?;
+    if let Some(text) = oom_of_a_child(ran, &verdict) {
+        ran.transcript.record(Event::Note { text: text.clone() });
         usage.notes.push(text);
     }
-    let exit_code = ran.exit.and_then(|exit| exit.code);
-    let _ = ran.control.end().await;
+    Judged {
+        text,
+        verdict,
+        usage,
+        told: Vec::new(),
+        exit_code: ran.exit.and_then(|exit| exit.code),
+    }
+}
+
+impl Judged {
+    /// Something a person would miss.
+    fn tell(&mut self, notes: impl IntoIterator<Item = String>) {
+        for note in notes {
+            self.usage.notes.push(note.clone());
+            self.told.push(note);
+        }
+    }
+
+    /// A refused seal keeps head and session; the answer is still posted, with the notice.
+    fn sealed(&mut self, sealed: Result<Sealed, SealError>) -> Option<LayerSize> {
+        match sealed {
+            Ok(sealed) => {
+                self.told.extend(sealed.told);
+                self.usage.notes.extend(sealed.notes);
+                sealed.layer
+            }
+            Err(error) => {
+                tracing::warn!(%error, "seal refused");
+                self.verdict = Verdict {
+                    outcome: TickOutcome::Failed,
+                    changes: Changes::Discarded,
+                    apology: Some(refused(&error)),
+                    again: self.verdict.again,
+                };
+                None
+            }
+        }
+    }
+
+    fn ended(mut self, removed: bool, watch: super::Stopwatch) -> TickError {
+        self.usage.phase_ms = watch.phases();
+        TickError::Ended(Box::new(EndedBadly {
+            outcome: self.verdict.outcome,
+            apology: self.verdict.apology.unwrap_or(Apology::NoAnswer),
+            text: self.text,
+            again: self.verdict.again,
+            exit_code: self.exit_code,
+            usage: self.usage,
+            removed,
+        }))
+    }
+
+    fn reported(
+        self,
+        layer: Option<LayerSize>,
+        files: Vec<ReplyFile>,
+        watch: super::Stopwatch,
+    ) -> Reported {
+        Reported {
+            outcome: self.verdict.outcome,
+            changes: self.verdict.changes,
+            apology: self.verdict.apology,
+            reply: Reply {
+                text: self.text,
+                files,
+            },
+            told: self.told,
+            layer,
+            exit_code: self.exit_code,
+            usage: self.usage,
+            watch,
+        }
+    }
+}
+
+fn refused(error: &SealError) -> Apology {
+    match error {
+        SealError::Cap { limit } => Apology::StateFull {
+            limit: limit.clone(),
+        },
+        SealError::Store(error) if error.is_full() => Apology::HostDiskFull,
+        other => Apology::NotSealed {
+            reason: other.to_string(),
+        },
+    }
+}
+
+/// Ends the sandbox and closes its transcript. The inner result is the proof of removal, the other
+/// what the transcript lacks.
+async fn take_down(
+    tools: &Tools,
+    job: &Job,
+    control: &Control,
+    transcript: Transcript,
+) -> Result<(Result<(), BackendError>, Option<String>), TickError> {
+    let _ = control.end().await;
     faults::point("report.ended");
     tools.running.leave(job.claim.tick);
-    let transcript = ran.transcript;
-    let (removal, synced) = tokio::join!(
+    let (removal, gap) = tokio::join!(
         tools.backend.remove(&job.claim.names, PROOF),
-        blocking(move || transcript.sync())
+        blocking(move || transcript.finish())
     );
     faults::point("report.removed");
-    synced?.map_err(TickError::Transcript)?;
-    if verdict.changes == Changes::Discarded {
-        watch.lap(Phase::Report);
-        usage.phase_ms = watch.phases();
-        let Verdict {
-            outcome,
-            apology,
-            again,
-            ..
-        } = verdict;
-        let apology = apology.unwrap_or(Apology::NoAnswer);
-        let removed = removal.is_ok();
-        let bad = EndedBadly {
-            outcome,
-            apology,
-            text,
-            again,
-            exit_code,
-            usage,
-            removed,
-        };
-        return Err(TickError::Ended(Box::new(bad)));
-    }
-    removal.map_err(TickError::NotRemoved)?;
-    let sealed = seal(tools, job, &ran.slots, &ran.layers).await?;
-    faults::point("report.sealed");
-    let mut told = Vec::new();
-    let (sealed, verdict) = judge_seal(sealed, verdict, &mut usage, &mut told)?;
-    let mut reply = Reply {
-        text,
-        files: Vec::new(),
-    };
-    if sealed.is_some() {
-        let noted = usage.notes.len();
-        reply.files = files_to_send(tools, job, &mut usage).await?;
-        told.extend_from_slice(&usage.notes[noted..]);
-    }
-    watch.lap(Phase::Report);
-    let Verdict {
-        outcome,
-        changes,
-        apology,
-        ..
-    } = verdict;
-    Ok(Reported {
-        outcome,
-        changes,
-        apology,
-        reply,
-        told,
-        layer: sealed,
-        exit_code,
-        usage,
-        watch,
-    })
+    Ok((removal, gap?))
 }
 
 /// Another sandbox changes the root file system only.
@@ -189,72 +258,71 @@ async fn seal(
     .await
 }
 
-/// A refused seal keeps head and session; the answer is still posted, with the notice.
-fn judge_seal(
-    sealed: Result<Sealed, SealError>,
-    verdict: Verdict,
-    usage: &mut Usage,
-    told: &mut Vec<String>,
-) -> Result<(Option<LayerSize>, Verdict), TickError> {
-    match sealed {
-        Ok(sealed) => {
-            told.extend(sealed.told);
-            usage.notes.extend(sealed.notes);
-            Ok((sealed.layer, verdict))
-        }
-        Err(error) => {
-            tracing::warn!(%error, "seal refused");
-            let apology = match &error {
-                SealError::Cap { limit } => Apology::StateFull {
-                    limit: limit.clone(),
-                },
-                SealError::Store(error) if error.is_full() => Apology::HostDiskFull,
-                other => Apology::NotSealed {
-                    reason: other.to_string(),
-                },
-            };
-            let verdict = Verdict {
-                outcome: TickOutcome::Failed,
-                changes: Changes::Discarded,
-                apology: Some(apology),
-                again: verdict.again,
-            };
-            Ok((None, verdict))
-        }
-    }
-}
-
-/// Regular files directly under `send/` in the layer just sealed, copied to the blob store.
+/// Regular files directly under `send/` in the layer just sealed, copied to the blob store, and what
+/// is told of the others: a reply is not lost because a file of it cannot be stored.
 async fn files_to_send(
     tools: &Tools,
     job: &Job,
-    usage: &mut Usage,
-) -> Result<Vec<ReplyFile>, TickError> {
+) -> Result<(Vec<ReplyFile>, Vec<String>), TickError> {
     let (store, layer) = (tools.store.clone(), job.claim.layer.clone());
-    let listed = blocking(move || store.files_in(&layer, "work", SEND)).await??;
+    let listed = match blocking(move || store.files_in(&layer, "work", SEND)).await? {
+        Ok(listed) => listed,
+        Err(error) => {
+            tracing::error!(tick = %job.claim.tick, error = observe::chain(&error), "send/ not readable");
+            return Ok((
+                Vec::new(),
+                vec![format!("the files in {SEND}/ could not be read")],
+            ));
+        }
+    };
     let mut files = Vec::new();
-    let mut unsent = Unsent::default();
+    let (mut too_much, mut not_stored) = (Unsent::default(), Unsent::default());
     for file in listed {
         let name = match String::from_utf8(file.name) {
             Ok(name) => name,
             Err(other) => {
-                unsent.add(&String::from_utf8_lossy(other.as_bytes()));
+                too_much.add(&String::from_utf8_lossy(other.as_bytes()));
                 continue;
             }
         };
         if file.size > FILE_BYTES || files.len() == FILES {
-            unsent.add(&name);
+            too_much.add(&name);
             continue;
         }
-        let opened = tools
-            .store
-            .open_file(&job.claim.layer, "work", format!("{SEND}/{name}"))?;
-        let (blob, size) = tools.blobs.put_file(opened, FILE_BYTES).await?;
-        files.push(ReplyFile { name, blob, size });
+        match stored(tools, job, &name).await {
+            Ok((blob, size)) => files.push(ReplyFile { name, blob, size }),
+            Err(error) => {
+                tracing::error!(tick = %job.claim.tick, error = observe::chain(&error), "file not stored");
+                not_stored.add(&name);
+            }
+        }
     }
     faults::point("report.files");
-    usage.notes.extend(unsent.note());
-    Ok(files)
+    let mib = FILE_BYTES >> 20;
+    let notes = [
+        too_much.note(&format!(
+            "at most {FILES} files of {mib} MiB with names in UTF-8 go with a reply"
+        )),
+        not_stored.note(&format!("the disk did not take it; it is kept in {SEND}/")),
+    ];
+    Ok((files, notes.into_iter().flatten().collect()))
+}
+
+/// Copies one file to the blob store; tried a few times.
+async fn stored(tools: &Tools, job: &Job, name: &str) -> Result<(BlobHash, u64), TickError> {
+    let mut pauses = STORE_AGAIN.into_iter();
+    loop {
+        let path = format!("{SEND}/{name}");
+        let opened = tools.store.open_file(&job.claim.layer, "work", path)?;
+        match (
+            tools.blobs.put_file(opened, FILE_BYTES).await,
+            pauses.next(),
+        ) {
+            (Ok(stored), _) => return Ok(stored),
+            (Err(_), Some(pause)) => tokio::time::sleep(pause).await,
+            (Err(error), None) => return Err(error.into()),
+        }
+    }
 }
 
 /// Files that are not sent, as one line however many they are. Their names are hostile text.
@@ -273,15 +341,12 @@ impl Unsent {
         }
     }
 
-    fn note(self) -> Option<String> {
+    fn note(self, why: &str) -> Option<String> {
         let first = self.first?;
-        let (mib, more) = (FILE_BYTES >> 20, self.more);
-        let others = match more {
+        let others = match self.more {
             0 => String::new(),
-            _ => format!(" and {more} more"),
+            more => format!(" and {more} more"),
         };
-        Some(format!(
-            "{first}{others} not sent: at most {FILES} files of {mib} MiB with names in UTF-8 go with a reply"
-        ))
+        Some(format!("{first}{others} not sent: {why}"))
     }
 }

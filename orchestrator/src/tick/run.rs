@@ -99,7 +99,7 @@ pub async fn run(tools: &Tools, job: &Job, scoped: Scoped) -> Result<Ran, TickEr
         tracing::debug!(tick = %job.claim.tick, %error, "the prompt was not read to its end");
     }
     drop(session);
-    let (exit, cause, output) = ended?;
+    let (exit, cause, output) = ended;
     faults::point("run.ended");
     watch.lap(Phase::Run);
     Ok(Ran {
@@ -127,7 +127,7 @@ impl Program<'_> {
         mut notices: control::Notices,
         mut asks: Asks,
         transcript: &mut Transcript,
-    ) -> Result<(Option<Exit>, Option<Cause>, Output), TickError> {
+    ) -> (Option<Exit>, Option<Cause>, Output) {
         let limits = &self.job.profile.limits;
         let mut output = Output::default();
         let mut state = State::started(clock::boot_time());
@@ -137,7 +137,7 @@ impl Program<'_> {
             let event = tokio::select! {
                 notice = notices.next() => match notice {
                     None => Event::Gone,
-                    Some((id, event)) if id == self.id => self.heard(event, &mut output, transcript)?,
+                    Some((id, event)) if id == self.id => self.heard(event, &mut output, transcript),
                     Some(_) => continue,
                 },
                 cause = asks.next() => Event::Ask(cause),
@@ -152,21 +152,18 @@ impl Program<'_> {
             state = next;
             if let Some(signal) = signal {
                 let cause = asked(&state).or(before);
-                write(transcript, said(signal, cause.as_ref()))?;
+                transcript.record(said(signal, cause.as_ref()));
                 self.send(signal).await;
             }
         }
         let State::Ended { exit, cause } = state else {
             unreachable!("only an end has no wake")
         };
-        write(
-            transcript,
-            Entry::Exit {
-                code: exit.and_then(|exit| exit.code),
-                signal: exit.and_then(|exit| exit.signal),
-            },
-        )?;
-        Ok((exit, cause, output))
+        transcript.record(Entry::Exit {
+            code: exit.and_then(|exit| exit.code),
+            signal: exit.and_then(|exit| exit.signal),
+        });
+        (exit, cause, output)
     }
 
     fn heard(
@@ -174,9 +171,9 @@ impl Program<'_> {
         event: control::Event,
         output: &mut Output,
         transcript: &mut Transcript,
-    ) -> Result<Event, TickError> {
+    ) -> Event {
         let (stream, bytes) = match event {
-            control::Event::Exit(exit) => return Ok(Event::Exited(exit)),
+            control::Event::Exit(exit) => return Event::Exited(exit),
             control::Event::Output(stream, bytes) => (stream, bytes),
         };
         let text = || String::from_utf8_lossy(&bytes).into_owned();
@@ -196,9 +193,9 @@ impl Program<'_> {
             Stream::StdoutCut => output.stdout.cut = count(),
             Stream::StderrCut => output.stderr.cut = count(),
         }
-        write(transcript, entry)?;
+        transcript.record(entry);
         faults::point("run.output");
-        Ok(Event::Wrote)
+        Event::Wrote
     }
 
     async fn cancel_requested(&self) -> bool {
