@@ -1,6 +1,6 @@
 //! Reconcilers: each restores one invariant, idempotently, and takes no input. They close ticks
-//! first and delete second. [`orphans`] runs at start, [`strays`] and [`folders`] from then on until
-//! they have been through once, the others by period.
+//! first and delete second. [`orphans`] runs at start, [`strays`] from then on until it has been
+//! through once, [`folders`] whenever something may have been left, the others by period.
 //!
 //! | invariant | how |
 //! |---|---|
@@ -13,7 +13,10 @@
 //! | no image in use that a prune loses | [`keep_images`] marks it, archives it, forgets it |
 //! | no state beyond its profile's retention, no layer, base or blob that nothing needs | [`garbage`] removes it |
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use mayfly_domain::LayerId;
 
@@ -56,11 +59,14 @@ pub async fn serve(worker: Worker) -> Result<(), TickError> {
     let tools = &worker.tools;
     let stopping = tools.supervisor.stopping();
     // What a dead start left without a row: looked for until it could be looked for once.
-    let (mut strays_left, mut folders_left) = (true, true);
+    let mut strays_left = true;
     while !stopping.is_cancelled() {
         note("leftovers", leftovers(tools).await);
         strays_left = strays_left && !note("strays", strays(tools).await);
-        folders_left = folders_left && !note("folders", folders(tools).await);
+        // Taken before the look: what is left from now on is for the next.
+        if tools.left.swap(false, Ordering::AcqRel) && !note("folders", folders(tools).await) {
+            tools.left.store(true, Ordering::Release);
+        }
         note("chains", chains(tools).await);
         note("garbage", garbage(tools).await);
         note("lanes", lanes(tools, &worker.queue).await);
@@ -194,7 +200,7 @@ pub async fn strays(tools: &Tools) -> Result<(), TickError> {
 }
 
 /// Removes layer, upper and base folders that no row names: a crash came between a rename and its
-/// row.
+/// row, or an error before a removal.
 pub async fn folders(tools: &Tools) -> Result<(), TickError> {
     let _alone = tools.making.write().await;
     let store = tools.store.clone();

@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{self, Write as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use mayfly_domain::InstallationId;
@@ -181,6 +181,8 @@ impl Service {
             attempts: parts.worker.attempts,
             making,
             keeper,
+            // An earlier start may have died anywhere.
+            left: Arc::new(AtomicBool::new(true)),
         };
         let worker = Worker {
             tools,

@@ -18,7 +18,10 @@ pub mod scope;
 pub mod spawn;
 pub mod state;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use mayfly_domain::{Apology, InstallationId};
 use tokio::sync::RwLock;
@@ -69,6 +72,8 @@ pub struct Tools {
     /// Shared while something is made that no row names yet (a merged layer, a base); held alone
     /// while what no row names is removed.
     pub making: Arc<RwLock<()>>,
+    /// True where something may lie on disk that no row names: a reconciler looks.
+    pub left: Arc<AtomicBool>,
 }
 
 /// What this tick is about.

@@ -5,6 +5,8 @@
 //! collection takes a layer away while it is read. A state that expires meanwhile gets no merged
 //! layer: the row is refused and what was built goes.
 
+use std::sync::atomic::Ordering;
+
 use mayfly_domain::{AgentId, LayerId, SnapshotId};
 
 use super::Slot;
@@ -55,13 +57,13 @@ pub async fn merge_state(
     }
     let _making = tools.making.read().await;
     let into = LayerId::new();
-    let (store, target) = (tools.store.clone(), into.clone());
+    let (store, target, left) = (tools.store.clone(), into.clone(), tools.left.clone());
     faults::point("merge.before");
     let size = blocking(move || {
         let merged = store.merge(&base, &layers, &target, &Slot::defaults());
         // A full disk must not get fuller with every round.
-        if merged.is_err() {
-            let _ = store.discard(&target);
+        if merged.is_err() && store.discard(&target).is_err() {
+            left.store(true, Ordering::Release);
         }
         merged
     })

@@ -3,7 +3,7 @@
 //! The row is closed first, folders are deleted second, and only when the removal of the sandbox
 //! is proved.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use mayfly_domain::{Apology, MessageOutcome};
 
@@ -80,21 +80,30 @@ async fn close(tools: &Tools, job: &Job, closing: &Closing) {
 }
 
 /// Deletes what a closed tick wrote, unless a row names its layer. Legal once the row is closed
-/// and the sandbox is proved to be gone.
+/// and the sandbox is proved to be gone. What cannot be deleted now is left to the reconciler.
 pub(super) async fn discard_unless_committed(tools: &Tools, job: &Job) {
     let (store, layer) = (tools.store.clone(), job.claim.layer.clone());
-    let committed = tools.db.knows_layer(&job.claim.layer).await;
-    if !matches!(committed, Ok(false)) {
-        return;
+    match tools.db.knows_layer(&job.claim.layer).await {
+        Ok(true) => return,
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(tick = %job.claim.tick, error = observe::chain(&error), "folder left to the reconciler");
+            tools.left.store(true, Ordering::Release);
+            return;
+        }
     }
     let done = tokio::task::spawn_blocking(move || {
         store
             .discard(&layer)
             .and_then(|()| store.remove_layer(&layer))
     });
-    if let Ok(Err(error)) = done.await {
-        tracing::warn!(tick = %job.claim.tick, error = observe::chain(&error), "folder left to the reconciler");
-    }
+    let error = match done.await {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => observe::chain(&error),
+        Err(panic) => panic.to_string(),
+    };
+    tracing::warn!(tick = %job.claim.tick, error, "folder left to the reconciler");
+    tools.left.store(true, Ordering::Release);
 }
 
 /// What an error before the commit means: a program that cannot start is told at once, an engine

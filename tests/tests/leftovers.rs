@@ -1,0 +1,46 @@
+//! What an error left on disk goes while the service runs, not only at its next start.
+
+use std::{fs, path::Path, time::Duration};
+
+use mayfly_domain::MessageOutcome;
+use mayfly_orchestrator::sandbox::fake::Fake;
+use mayfly_tests::world::{PATIENCE, Setup, World};
+
+fn entries(folder: &Path) -> usize {
+    fs::read_dir(folder).expect("a folder").count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_that_could_not_be_removed_go_when_they_can() {
+    let mut engine = None;
+    let world = World::fake(Setup::default(), |supervisor, lease| {
+        engine.insert(Fake::new(supervisor, lease)).clone()
+    })
+    .await;
+    let engine = engine.expect("made");
+    let agent = world.shell().await;
+    world.say(agent, "echo kept > f").await;
+    let [uppers, trash, aside] = ["u", "t", "aside"].map(|name| world.data_dir().join(name));
+    // Nothing can be renamed into the trash.
+    fs::rename(&trash, &aside).expect("it is there");
+    fs::write(&trash, "").expect("a file in its place");
+    engine.script(|script| script.out_of_memory = true);
+    let said = world.say(agent, "echo lost > f").await;
+    assert_eq!(said.outcome, Some(MessageOutcome::Noticed), "{said:?}");
+    engine.script(|script| script.out_of_memory = false);
+    assert_eq!(entries(&uppers), 1, "it cannot be removed yet");
+    // What runs meanwhile is not taken for left.
+    let posted = world.post(agent, "sleep 8; cat f").await;
+    let running = "SELECT count(*) FROM ticks WHERE outcome IS NULL";
+    world.until_sql(running, "1").await;
+    fs::remove_file(&trash).expect("it is there");
+    fs::rename(&aside, &trash).expect("it is there");
+    let reply = world.outcome(&posted).await.reply.expect("a reply");
+    assert_eq!(reply.text, "kept");
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while entries(&uppers) + entries(&trash) > 0 {
+        assert!(tokio::time::Instant::now() < deadline, "still there");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    world.end().await;
+}
