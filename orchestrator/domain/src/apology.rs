@@ -64,6 +64,13 @@ pub enum Apology {
         /// Why, in one sentence.
         reason: String,
     },
+    /// A layer that the state stands on is missing; the message waits for a person.
+    LayerMissing {
+        /// Which.
+        layer: String,
+        /// Who made it and what can be done, in words.
+        way_out: String,
+    },
     /// The attempts are used up; the message waits for `mayfly parked retry`.
     GaveUp {
         /// How often it was tried.
@@ -98,6 +105,9 @@ impl fmt::Display for Apology {
             Apology::Withdrawn => write!(f, "withdrawn before it ran"),
             Apology::NotStarted { reason } => write!(f, "the program did not start: {reason}"),
             Apology::Interrupted { reason } => write!(f, "interrupted: {reason}"),
+            Apology::LayerMissing { layer, way_out } => {
+                write!(f, "layer {layer} of this state is missing{way_out}")
+            }
             Apology::GaveUp { attempts, reason } => {
                 write!(
                     f,

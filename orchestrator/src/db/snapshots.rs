@@ -21,6 +21,15 @@ pub struct Snapshot {
     pub session: Option<String>,
 }
 
+/// Where a layer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    /// The tick that made it.
+    pub by: TickId,
+    /// The tick whose state that one started from; none for an agent's first.
+    pub before: Option<TickId>,
+}
+
 impl Db {
     /// The layers of a snapshot, oldest first, without the base; a merged layer stands for the
     /// chain it replaced.
@@ -117,6 +126,24 @@ impl Db {
             .fetch_one(self.reader())
             .await?;
         Ok(row.try_get::<i64, _>(0)? > 0)
+    }
+
+    /// The tick that made a layer; none where a merge did, or where its agent came from elsewhere.
+    pub async fn made(&self, layer: &LayerId) -> Result<Option<Made>, DbError> {
+        let row = sqlx::query(
+            "SELECT s.tick, p.tick FROM snapshots s LEFT JOIN snapshots p ON p.id = s.parent
+             WHERE s.layer = $1 AND s.tick IS NOT NULL",
+        )
+        .bind(layer.as_str())
+        .fetch_optional(self.reader())
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let tick = |at: usize| -> Result<Option<TickId>, DbError> {
+            let text: Option<String> = row.try_get(at)?;
+            parse_opt("snapshots", layer.as_str(), "tick", text.as_deref())
+        };
+        let before = tick(1)?;
+        Ok(tick(0)?.map(|by| Made { by, before }))
     }
 
     /// Whether an open tick, or one whose sandbox is not proved to be gone, may write this layer.

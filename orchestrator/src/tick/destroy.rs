@@ -5,7 +5,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use mayfly_domain::{Apology, MessageOutcome};
+use mayfly_domain::{Apology, LayerId, MessageOutcome};
 
 use super::{
     Changes, EndedBadly, Job, TickError, TickOutcome, Tools, commit, report, state::Again,
@@ -15,10 +15,12 @@ use crate::{
     db::{
         deliveries::NewDelivery,
         messages::Message,
+        snapshots::Made,
         ticks::{Closing, MessageFate, Usage},
     },
     faults, observe,
     sandbox::BackendError,
+    snapshot::StoreError,
 };
 
 /// Milliseconds before a message runs again that lost no attempt: an engine that fails again and
@@ -35,6 +37,10 @@ pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
         TickError::NotRemoved(error) => {
             tracing::error!(%tick, error = observe::chain(&error), "no proof of removal");
             interrupted("its sandbox could not be removed", Again::Counted)
+        }
+        TickError::Store(StoreError::Missing { layer }) => {
+            tracing::error!(%tick, %layer, "a layer of the state is missing");
+            missing(tools, job, &layer).await
         }
         other => {
             tracing::warn!(%tick, error = observe::chain(&other), "tick failed");
@@ -137,6 +143,35 @@ fn judge(error: &TickError) -> EndedBadly {
     }
 }
 
+/// Trying again does not bring a layer back: the message is parked at once, with the way out.
+async fn missing(tools: &Tools, job: &Job, layer: &LayerId) -> EndedBadly {
+    let agent = job.claim.agent.id.short();
+    let again = format!("bring l/{layer} back from a backup and run the message again");
+    let way_out = match tools.db.made(layer).await {
+        Ok(Some(Made { by, before })) => match before {
+            Some(before) => format!(
+                " (tick {} made it): {again}, or go on from before it: `mayfly agent rollback {agent} {}`",
+                by.short(),
+                before.short()
+            ),
+            None => format!(
+                " (tick {}, the first, made it): {again}, or begin anew: `mayfly agent new`",
+                by.short()
+            ),
+        },
+        _ => format!(
+            ": {again}, or go back to a state that stands without it: `mayfly agent log --graph {agent}`"
+        ),
+    };
+    EndedBadly {
+        apology: Apology::LayerMissing {
+            layer: layer.to_string(),
+            way_out,
+        },
+        ..interrupted("", Again::Parked)
+    }
+}
+
 fn interrupted(reason: &str, again: Again) -> EndedBadly {
     EndedBadly {
         outcome: TickOutcome::Interrupted,
@@ -170,6 +205,7 @@ pub fn closing(
             reason: "it may have had effects outside, so it does not run again by itself"
                 .to_owned(),
         }),
+        Again::Parked => park(ended.apology),
         Again::Counted if tried >= attempts => park(Apology::GaveUp {
             attempts: tried,
             reason: ended.apology.to_string(),

@@ -302,6 +302,8 @@ pub enum Again {
     Counted,
     /// Yes, and this tick does not count.
     Free,
+    /// Only when a person says so: trying again cannot help.
+    Parked,
 }
 
 const SIGKILL: i32 = 9;

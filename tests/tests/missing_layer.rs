@@ -1,0 +1,42 @@
+//! A layer that is gone from the disk parks the message at once, and the notice says how to go on.
+
+use std::fs;
+
+use mayfly_domain::MessageOutcome;
+use mayfly_orchestrator::sandbox::fake::Fake;
+use mayfly_tests::world::{Setup, World};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_notice_names_the_layer_its_tick_and_the_state_before_it() {
+    let world = World::fake(Setup::default(), Fake::new).await;
+    let agent = world.shell().await;
+    let first = world.say(agent, "echo one > f").await.tick.expect("it ran");
+    let second = world.say(agent, "echo two > f").await.tick.expect("it ran");
+    world.say(agent, "echo three > g").await;
+    let layer = world.sql(&format!("SELECT layer FROM ticks WHERE id = '{second}'"));
+    let place = world.data_dir().join("l").join(&layer);
+    fs::rename(&place, world.data_dir().join("aside")).expect("it is there");
+    let said = world.say(agent, "cat f").await;
+    assert_eq!(said.outcome, Some(MessageOutcome::Parked), "{said:?}");
+    let ran = format!("SELECT count(*) FROM ticks WHERE message = '{}'", said.id);
+    assert_eq!(world.sql(&ran), "1", "trying again does not help");
+    let reply = said.reply.expect("a notice").text;
+    let agent_short = agent.short();
+    for part in [
+        format!(
+            "layer {layer} of this state is missing (tick {} made it)",
+            second.short()
+        ),
+        format!("`mayfly agent rollback {agent_short} {}`", first.short()),
+        "changes discarded".to_owned(),
+    ] {
+        assert!(reply.contains(&part), "{part}: {reply}");
+    }
+    world
+        .commands()
+        .rollback(agent, Some(first))
+        .await
+        .expect("as the notice says");
+    assert_eq!(world.reply(agent, "cat f").await, "one");
+    world.end().await;
+}
