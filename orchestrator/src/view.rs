@@ -300,6 +300,9 @@ pub struct StopView {
     pub stopping: Option<TickId>,
     /// Messages that were withdrawn (`stop all`).
     pub withdrawn: Vec<MessageId>,
+    /// Messages that wait and will run.
+    #[serde(default)]
+    pub waiting: u64,
 }
 
 /// Whether the service can work.

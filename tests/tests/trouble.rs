@@ -5,7 +5,9 @@ use std::time::Duration;
 use mayfly_domain::SandboxRef;
 use mayfly_orchestrator::{
     agent::profile::Profile,
-    sandbox::{Backend as _, BackendError, fake::Fake},
+    agent::profile::Profile,
+    command::StopScope,
+    sandbox::{BackendError, fake::Fake},
 };
 use mayfly_tests::world::{PATIENCE, Setup, World};
 
@@ -89,8 +91,11 @@ async fn what_nobody_waits_for_any_more_is_no_trouble() {
     });
     world.post(agent, "echo never").await;
     until_problems(&world, &[&image]).await;
-    let all = mayfly_orchestrator::command::StopScope::All;
-    world.commands().stop(agent, all).await.expect("stopped");
+    let stop = async |scope| world.commands().stop(agent, scope).await.expect("stopped");
+    let kept = stop(StopScope::Running).await;
+    assert_eq!((kept.stopping, kept.waiting), (None, 1));
+    let all = stop(StopScope::All).await;
+    assert_eq!((all.withdrawn.len(), all.waiting), (1, 0));
     until_problems(&world, &[]).await;
     world.end().await;
 }

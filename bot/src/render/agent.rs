@@ -116,9 +116,15 @@ pub(crate) fn stop(view: &StopView) -> String {
         Some(tick) => format!("tick {} is being ended", tick.short()),
         None => "nothing runs".to_owned(),
     };
-    match view.withdrawn.len() {
-        0 => stopping,
-        1 => format!("{stopping}, 1 message withdrawn"),
-        many => format!("{stopping}, {many} messages withdrawn"),
-    }
+    let withdrawn = match view.withdrawn.len() {
+        0 => String::new(),
+        1 => ", 1 message withdrawn".to_owned(),
+        many => format!(", {many} messages withdrawn"),
+    };
+    let waiting = match view.waiting {
+        0 => String::new(),
+        1 => ", 1 message waits and will run: stop --all withdraws it".to_owned(),
+        many => format!(", {many} messages wait and will run: stop --all withdraws them"),
+    };
+    format!("{stopping}{withdrawn}{waiting}")
 }

@@ -161,8 +161,18 @@ fn a_stop_counts_what_it_took_back() {
     let view = StopView {
         stopping: None,
         withdrawn: vec![MessageId::new(), MessageId::new()],
+        waiting: 0,
     };
     assert_eq!(stop(&view), "nothing runs, 2 messages withdrawn");
+    let view = StopView {
+        withdrawn: Vec::new(),
+        waiting: 2,
+        ..view
+    };
+    assert_eq!(
+        stop(&view),
+        "nothing runs, 2 messages wait and will run: stop --all withdraws them"
+    );
 }
 
 #[test]

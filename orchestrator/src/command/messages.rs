@@ -128,6 +128,7 @@ impl Commands {
         Ok(StopView {
             stopping,
             withdrawn,
+            waiting: self.db.counts(agent).await?.waiting.max(0) as u64,
         })
     }
 
