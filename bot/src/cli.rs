@@ -41,8 +41,9 @@ Examples:
   mayfly agent send 1a2b3c4d 'cat note'
   mayfly help exit-codes
 
-AGENT and TICK are ids, or any unique end of one. Without a running server a command takes the data
-dir itself, does its work and lets go of it.";
+AGENT and TICK are ids, or any unique end of one; what changes something wants four digits at least.
+Without a running server a command takes the data dir itself, does its work and lets go of it;
+messages that wait run then only if it sends or retries one.";
 
 #[derive(Debug, Subcommand)]
 enum Verb {

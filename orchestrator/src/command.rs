@@ -249,6 +249,21 @@ fn only<T: Copy>(
     }
 }
 
+/// Digits of an id's end by which something may be changed.
+const TO_CHANGE: usize = 4;
+
+/// What is changed wants more than the one or two digits that happen to be unique: a slip must not
+/// name another.
+fn enough(kind: &'static str, text: &str) -> Result<(), RequestError> {
+    match text.chars().filter(|c| *c != '-').count() < TO_CHANGE {
+        true => Err(RequestError::Invalid(format!(
+            "\"{text}\" is too little to change something by: give at least the last {TO_CHANGE} \
+             digits of the {kind}'s id"
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// The end of an id as a person writes it: hexadecimal digits, dashes ignored.
 fn suffix(kind: &'static str, text: &str, hint: &str) -> Result<String, RequestError> {
     let digits: String = text

@@ -154,6 +154,14 @@ impl Api {
             None => None,
         })
     }
+
+    /// As [`Api::tick_id`], for a state that is gone to.
+    async fn tick_to_go_to(&self, text: Option<&str>) -> Result<Option<TickId>, Problem> {
+        Ok(match text {
+            Some(text) => Some(self.commands.tick_to_go_to(text).await?),
+            None => None,
+        })
+    }
 }
 
 async fn ready(State(api): State<Api>) -> Response {
@@ -188,7 +196,7 @@ async fn remove(
     Named(id): Named,
     Asked(asked): Asked<Force>,
 ) -> Result<StatusCode, Problem> {
-    let agent = api.commands.find_agent(&id).await?;
+    let agent = api.commands.agent_to_change(&id).await?;
     api.commands.remove_agent(agent, asked.force).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -201,7 +209,7 @@ async fn send(
     Body(body): Body<SendBody>,
 ) -> Made<MessageView> {
     check_text(body.text.as_bytes())?;
-    let agent = api.commands.find_agent(&id).await?;
+    let agent = api.commands.agent_to_change(&id).await?;
     let send = Send {
         text: body.text,
         author: Author::local(body.author.unwrap_or_else(|| "api".to_owned())),
@@ -253,8 +261,8 @@ async fn rollback(
     Named(id): Named,
     Body(body): Body<RollbackBody>,
 ) -> Answer<RollbackView> {
-    let agent = api.commands.find_agent(&id).await?;
-    let to = api.tick_id(body.to.as_deref()).await?;
+    let agent = api.commands.agent_to_change(&id).await?;
+    let to = api.tick_to_go_to(body.to.as_deref()).await?;
     Ok(Json(api.commands.rollback(agent, to).await?))
 }
 
@@ -263,8 +271,8 @@ async fn fork(
     Named(id): Named,
     Body(body): Body<ForkBody>,
 ) -> Made<AgentView> {
-    let agent = api.commands.find_agent(&id).await?;
-    let at = api.tick_id(body.at.as_deref()).await?;
+    let agent = api.commands.agent_to_change(&id).await?;
+    let at = api.tick_to_go_to(body.at.as_deref()).await?;
     let forked = api.commands.fork(agent, at).await?;
     Ok((StatusCode::CREATED, Json(forked)))
 }
@@ -274,7 +282,7 @@ async fn stop(
     Named(id): Named,
     Body(body): Body<StopBody>,
 ) -> Answer<StopView> {
-    let agent = api.commands.find_agent(&id).await?;
+    let agent = api.commands.agent_to_change(&id).await?;
     let scope = match body.all {
         true => StopScope::All,
         false => StopScope::Running,

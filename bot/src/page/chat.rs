@@ -255,7 +255,7 @@ pub(super) async fn send(
     Path(id): Path<String>,
     Form(Say { text, once }): Form<Say>,
 ) -> Result<Response, Refused> {
-    let agent = pages.commands.find_agent(&id).await?;
+    let agent = pages.commands.agent_to_change(&id).await?;
     let text = typed(&text);
     let sent = match check_text(text.as_bytes()) {
         Ok(_) => {

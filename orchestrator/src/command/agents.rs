@@ -2,7 +2,7 @@
 
 use mayfly_domain::{AgentId, SandboxRef, SnapshotId, ThreadKey, TickId};
 
-use super::{Commands, NewAgent, RequestError, internal, not_found, only, suffix};
+use super::{Commands, NewAgent, RequestError, enough, internal, not_found, only, suffix};
 use crate::{
     agent::profile::SHELL,
     bases::BaseError,
@@ -49,12 +49,15 @@ impl Commands {
     /// Finds an agent by id or unique suffix.
     pub async fn find_agent(&self, text: &str) -> Result<AgentId, RequestError> {
         let digits = suffix("agent", text, AGENTS_HINT)?;
-        only(
-            "agent",
-            text,
-            &self.db.agents_ending(&digits).await?,
-            AGENTS_HINT,
-        )
+        let found = self.db.agents_ending(&digits).await?;
+        only("agent", text, &found, AGENTS_HINT)
+    }
+
+    /// As [`Commands::find_agent`], for one that is changed: takes a few digits at least.
+    pub async fn agent_to_change(&self, text: &str) -> Result<AgentId, RequestError> {
+        let found = self.find_agent(text).await?;
+        enough("agent", text)?;
+        Ok(found)
     }
 
     /// One agent.

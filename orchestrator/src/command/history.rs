@@ -7,7 +7,7 @@ use mayfly_domain::{AgentId, SnapshotId, TickId};
 use super::{
     Commands, RequestError,
     agents::{busy, gone},
-    internal, not_found, only, suffix,
+    enough, internal, not_found, only, suffix,
 };
 use crate::{
     agent::transcript,
@@ -25,12 +25,15 @@ impl Commands {
     /// Finds a tick by id or unique suffix.
     pub async fn find_tick(&self, text: &str) -> Result<TickId, RequestError> {
         let digits = suffix("tick", text, TICKS_HINT)?;
-        only(
-            "tick",
-            text,
-            &self.db.ticks_ending(&digits).await?,
-            TICKS_HINT,
-        )
+        let found = self.db.ticks_ending(&digits).await?;
+        only("tick", text, &found, TICKS_HINT)
+    }
+
+    /// As [`Commands::find_tick`], for a state that is gone to: takes a few digits at least.
+    pub async fn tick_to_go_to(&self, text: &str) -> Result<TickId, RequestError> {
+        let found = self.find_tick(text).await?;
+        enough("tick", text)?;
+        Ok(found)
     }
 
     /// An agent's ticks, oldest first.

@@ -7,7 +7,8 @@ use mayfly_domain::{
 };
 
 use super::{
-    Commands, RequestError, Send, StopScope, agents::unavailable, internal, not_found, only, suffix,
+    Commands, RequestError, Send, StopScope, agents::unavailable, enough, internal, not_found,
+    only, suffix,
 };
 use crate::{
     clock,
@@ -150,6 +151,7 @@ impl Commands {
             &self.db.parked_ending(&digits).await?,
             PARKED_HINT,
         )?;
+        enough("message", text)?;
         if !self.db.unpark(id).await? {
             return Err(RequestError::Conflict(format!(
                 "message {} is not parked any more",

@@ -112,3 +112,36 @@ fn a_sandbox_that_is_not_there_is_named() {
         assert_eq!(output.status.code(), Some(2), "{kind}: {output:?}");
     }
 }
+
+#[test]
+fn what_changes_something_wants_four_digits() {
+    let server = simulated();
+    let agent = server.agent();
+    printed(&server.mayfly(&["agent", "send", &agent, "echo kept > f; echo ok"]));
+    let tick = server.sql("SELECT id FROM ticks");
+    let (three, four) = (&agent[agent.len() - 3..], &agent[agent.len() - 4..]);
+    let told = [three, "too little", "last 4 digits", "agent"];
+    for verb in ["rollback", "fork", "rm", "stop"] {
+        refused(&server.mayfly(&["agent", verb, three]), 4, &told);
+    }
+    refused(&server.mayfly(&["agent", "send", three, "date"]), 4, &told);
+    let of_tick = &tick[tick.len() - 3..];
+    let told = [of_tick, "too little", "tick"];
+    for verb in ["rollback", "fork"] {
+        refused(&server.mayfly(&["agent", verb, &agent, of_tick]), 4, &told);
+    }
+    server.change("UPDATE messages SET outcome = 'parked'");
+    let message = server.sql("SELECT id FROM messages");
+    let of_message = &message[message.len() - 3..];
+    refused(
+        &server.mayfly(&["parked", "retry", of_message]),
+        4,
+        &[of_message, "too little", "message"],
+    );
+    for verb in ["show", "log", "diff"] {
+        printed(&server.mayfly(&["agent", verb, three]));
+    }
+    printed(&server.mayfly(&["tick", "show", of_tick]));
+    assert_eq!(server.sql("SELECT count(*) FROM agents"), "1");
+    printed(&server.mayfly(&["agent", "fork", four]));
+}
