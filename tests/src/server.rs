@@ -85,6 +85,33 @@ impl Server {
         engine::sql(&self.data_dir.join("mayfly.db"), query)
     }
 
+    /// Changes the database, as time or another program would have.
+    pub fn change(&self, statement: &str) {
+        engine::change(&self.data_dir.join("mayfly.db"), statement)
+    }
+
+    /// Waits until a query gives this answer; none in time fails the test with the server's log.
+    pub fn until_sql(&self, query: &str, wanted: &str) {
+        self.until(query, || {
+            let found = self.sql(query);
+            if found == wanted { Ok(()) } else { Err(found) }
+        });
+    }
+
+    /// Waits until `look` finds what it wants, else says what it found; fails with both and the
+    /// server's log.
+    pub fn until(&self, what: &str, mut look: impl FnMut() -> Result<(), String>) {
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(found) = look() {
+            assert!(
+                Instant::now() < deadline,
+                "{what}: {found:?}: {}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// The prefix of everything this installation makes on the engine.
     pub fn prefix(&self) -> String {
         let id = self.sql("SELECT id FROM installation").replace('-', "");

@@ -370,9 +370,7 @@ fn a_wait_ends_with_the_outcome_the_time_or_the_server() {
     let data_dir = server.data_dir().to_owned();
     let hanging = thread::spawn(move || on_socket(&data_dir, &hanging));
     let running = "SELECT count(*) FROM ticks WHERE outcome IS NULL";
-    while server.sql(running) != "1" {
-        thread::sleep(Duration::from_millis(50));
-    }
+    server.until_sql(running, "1");
     server.set_env("MAYFLY__WORKER__GRACE_S", "0");
     server.stop();
     let cut = hanging.join().expect("an answer");

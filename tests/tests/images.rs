@@ -205,11 +205,7 @@ fn cl_02_a_neighbours_sandbox_is_not_touched_and_ones_own_is() {
 
     let sent = one.mayfly(&["agent", "send", &agent, "--no-wait", "sleep 12"]);
     assert!(sent.status.success(), "{sent:?}");
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while one.sql("SELECT count(*) FROM ticks WHERE phase = 'running'") != "1" {
-        assert!(std::time::Instant::now() < deadline, "{}", one.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    one.until_sql("SELECT count(*) FROM ticks WHERE phase = 'running'", "1");
     one.kill();
     let left = engine::containers(&one.prefix());
     assert_eq!(left.len(), 1, "{left:?}");
@@ -234,10 +230,7 @@ fn cl_02_a_neighbours_sandbox_is_not_touched_and_ones_own_is() {
         std::thread::sleep(Duration::from_millis(100));
     }
     // The message that was interrupted runs once more.
-    while one.sql("SELECT count(*) FROM messages WHERE outcome IS NULL") != "0" {
-        assert!(std::time::Instant::now() < deadline, "{}", one.log());
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    one.until_sql("SELECT count(*) FROM messages WHERE outcome IS NULL", "0");
     one.stop();
     other.stop();
     one.assert_nothing_left();

@@ -1,8 +1,6 @@
 //! Sequences that an outsider found: what a person stopped stays stopped, what a fork stands on
 //! stays, and nobody waits for a clock that stepped back.
 
-use std::time::{Duration, Instant};
-
 use mayfly_domain::MessageOutcome;
 use mayfly_orchestrator::{
     command::{RequestError, StopScope},
@@ -18,11 +16,7 @@ fn a_message_that_was_stopped_does_not_run_again_after_a_kill() {
     let deaf = "trap '' INT TERM; echo up; while :; do sleep 1; done";
     server.mayfly(&["agent", "send", &agent, "--no-wait", deaf]);
     let running = "SELECT count(*) FROM ticks WHERE phase = 'running'";
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while server.sql(running) != "1" {
-        assert!(Instant::now() < deadline, "{}", server.log());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    server.until_sql(running, "1");
     server.mayfly(&["agent", "stop", &agent]);
     server.kill();
     server.start();

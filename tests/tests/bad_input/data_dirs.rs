@@ -3,8 +3,6 @@ use std::{
     os::unix::fs::{PermissionsExt as _, chown, symlink},
     path::{Path, PathBuf},
     process::Stdio,
-    thread,
-    time::Duration,
 };
 
 use mayfly_tests::{
@@ -191,9 +189,10 @@ fn a_copy_is_refused_until_adopted_and_never_touches_the_originals_sandboxes() {
     let mut send = server.command(&["agent", "send", &agent, "sleep 15; echo late"]);
     let send = send.stdout(Stdio::piped()).spawn().expect("it starts");
     let prefix = server.prefix();
-    while containers(&prefix).len() != 1 {
-        thread::sleep(Duration::from_millis(50));
-    }
+    server.until("its sandbox", || match containers(&prefix).len() {
+        1 => Ok(()),
+        other => Err(format!("{other} containers")),
+    });
     // As it lies there while the original runs a tick: the copy knows of that tick.
     let paths = [&first, &second].map(|path| path.to_str().expect("test paths are UTF-8"));
     run("cp", &["-a", "--", paths[0], paths[1]]);

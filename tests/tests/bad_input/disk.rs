@@ -4,8 +4,6 @@ use std::{
     fs::{self, File},
     io::Write as _,
     path::PathBuf,
-    thread,
-    time::{Duration, Instant},
 };
 
 use mayfly_tests::{engine::run, server::Server};
@@ -81,16 +79,10 @@ fn a_full_disk_loses_no_outcome_and_no_accepted_message() {
     let text = "if [ -e late ]; then cat f; else echo x > late; sleep 30; fi";
     let first = printed(&server.mayfly(&["agent", "send", &agent, "--no-wait", text]));
     let running = "SELECT count(*) FROM ticks WHERE phase = 'running' AND outcome IS NULL";
-    while server.sql(running) != "1" {
-        thread::sleep(Duration::from_millis(50));
-    }
+    server.until_sql(running, "1");
     small.fill();
     // The ballast makes room for its outcome.
-    let deadline = Instant::now() + Duration::from_secs(25);
-    while server.sql("SELECT count(*) FROM ticks WHERE outcome IS NULL") != "0" {
-        assert!(Instant::now() < deadline, "{}", server.log());
-        thread::sleep(Duration::from_millis(100));
-    }
+    server.until_sql("SELECT count(*) FROM ticks WHERE outcome IS NULL", "0");
     let ended = "SELECT outcome FROM ticks ORDER BY started_at DESC LIMIT 1";
     assert_ne!(server.sql(ended), "done", "{}", server.log());
 

@@ -1,7 +1,5 @@
 //! The container engine stops, is away, and comes back.
 
-use std::{thread, time::Duration};
-
 use mayfly_tests::{
     http::{get, on_socket},
     second_engine::SecondEngine,
@@ -20,14 +18,10 @@ fn an_engine_that_stops_in_a_tick_costs_no_message() {
     let text = "if [ -e late ]; then cat f; else echo x > late; sleep 20; cat f; fi";
     let first = printed(&server.mayfly(&["agent", "send", &agent, "--no-wait", text]));
     let running = "SELECT count(*) FROM ticks WHERE outcome IS NULL AND phase = 'running'";
-    while server.sql(running) != "1" {
-        thread::sleep(Duration::from_millis(50));
-    }
+    server.until_sql(running, "1");
     engine.lose();
     let closed = "SELECT count(*) FROM ticks WHERE outcome = 'interrupted'";
-    while server.sql(closed) == "0" {
-        thread::sleep(Duration::from_millis(100));
-    }
+    server.until_sql(closed, "1");
     let ready = on_socket(server.data_dir(), &get("/readyz"));
     assert_eq!(ready.status, 503, "{}", ready.body);
     assert!(ready.body.contains("does not answer"), "{}", ready.body);

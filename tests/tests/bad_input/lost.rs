@@ -89,9 +89,7 @@ fn who_stops_waiting_is_told_that_the_message_goes_on() {
             .expect("it starts");
         let pid = Pid::from_raw(child.id() as i32).expect("a process id");
         let running = "SELECT count(*) FROM ticks WHERE outcome IS NULL";
-        while server.sql(running) != "1" {
-            thread::sleep(Duration::from_millis(20));
-        }
+        server.until_sql(running, "1");
         // The answer that it is accepted may still be on its way.
         thread::sleep(Duration::from_millis(500));
         kill_process(pid, signal).expect("it can be signalled");
@@ -101,9 +99,7 @@ fn who_stops_waiting_is_told_that_the_message_goes_on() {
             130,
             &["interrupted; message", "is accepted", "mayfly agent log"],
         );
-        while server.sql(running) != "0" {
-            thread::sleep(Duration::from_millis(20));
-        }
+        server.until_sql(running, "0");
     }
     let answered = "SELECT count(*) FROM messages WHERE outcome = 'answered'";
     assert_eq!(server.sql(answered), "2");
@@ -119,9 +115,7 @@ fn a_waiting_sender_outlives_two_servers() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("it starts");
-    while server.sql("SELECT count(*) FROM ticks WHERE outcome IS NULL") != "1" {
-        thread::sleep(Duration::from_millis(20));
-    }
+    server.until_sql("SELECT count(*) FROM ticks WHERE outcome IS NULL", "1");
     server.kill();
     thread::sleep(Duration::from_secs(1));
     server.start();

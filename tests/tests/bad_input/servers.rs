@@ -32,9 +32,7 @@ fn a_server_waits_for_a_command_that_is_at_work() {
     let mut send = server.command(&["agent", "send", &agent, "sleep 3; echo done"]);
     let send = send.stdout(Stdio::piped()).spawn().expect("it starts");
     let running = "SELECT count(*) FROM ticks WHERE outcome IS NULL";
-    while server.sql(running) != "1" {
-        thread::sleep(Duration::from_millis(20));
-    }
+    server.until_sql(running, "1");
     server.start();
     let output = send.wait_with_output().expect("it ends");
     assert_eq!(output.stdout, b"done\n");
@@ -146,12 +144,8 @@ fn a_second_signal_does_not_wait_and_the_message_runs_later() {
     let agent = server.agent();
     let text = "if [ -e late ]; then echo again; else touch late; sleep 30; fi; echo done";
     let sent = printed(&server.mayfly(&["agent", "send", &agent, "--no-wait", text]));
-    let deadline = Instant::now() + Duration::from_secs(60);
     let running = "SELECT count(*) FROM ticks WHERE outcome IS NULL AND phase = 'running'";
-    while server.sql(running) != "1" {
-        assert!(Instant::now() < deadline, "{}", server.log());
-        thread::sleep(Duration::from_millis(20));
-    }
+    server.until_sql(running, "1");
     let since = Instant::now();
     for _ in 0..2 {
         server.terminate();
@@ -161,12 +155,8 @@ fn a_second_signal_does_not_wait_and_the_message_runs_later() {
     assert!(since.elapsed() < Duration::from_secs(5));
     // The next one closes the dead tick and runs the message again: its files were discarded.
     server.start();
-    let deadline = Instant::now() + Duration::from_secs(60);
     let attempts = format!("SELECT count(*) FROM ticks WHERE message = '{sent}'");
-    while server.sql(&attempts) != "2" {
-        assert!(Instant::now() < deadline, "{}", server.log());
-        thread::sleep(Duration::from_millis(100));
-    }
+    server.until_sql(&attempts, "2");
     printed(&server.mayfly(&["agent", "stop", &agent]));
     assert!(server.stop().success());
     server.assert_nothing_left();

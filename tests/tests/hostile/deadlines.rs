@@ -283,11 +283,7 @@ fn outlives_its_worker(signal: Signal, limit: Duration) {
         std::thread::sleep(harmless.duration_since(now()).unwrap_or_default());
         server.start();
     }
-    let until = Instant::now() + Duration::from_secs(60);
-    while server.sql("SELECT count(*) FROM messages WHERE outcome IS NULL") != "0" {
-        assert!(Instant::now() < until, "no outcome: {}", server.log());
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    server.until_sql("SELECT count(*) FROM messages WHERE outcome IS NULL", "0");
     server.stop();
     server.assert_nothing_left();
 }
