@@ -4,6 +4,7 @@
 
 use std::{io, time::Duration};
 
+use mayfly_orchestrator::service::Begin;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
@@ -121,10 +122,10 @@ struct Own {
     running: Running,
 }
 
-/// The service without its TCP listener.
+/// The service without its TCP listener, and without ticks until a message is sent.
 async fn serve(config: &Config, held: DataDir) -> Result<Own, Failure> {
     let path = held.path().to_owned();
-    let started = wire::start(config, held, false).await;
+    let started = wire::start(config, held, false, Begin::WithAMessage).await;
     let running = started.map_err(|error| Failure::new(error.exit(), error))?;
     let server = Server::on_socket(&path);
     let server = server.map_err(|error| Failure::new(Exit::DataDir, error))?;

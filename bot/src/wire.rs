@@ -15,7 +15,7 @@ use mayfly_orchestrator::{
         fake::Fake,
         init,
     },
-    service::{self, Parts, Service},
+    service::{self, Begin, Parts, Service},
     snapshot::StoreError,
     supervise::Supervisor,
 };
@@ -66,6 +66,7 @@ pub async fn start(
     config: &Config,
     data_dir: DataDir,
     simulate: bool,
+    begin: Begin,
 ) -> Result<Running, StartError> {
     let supervisor = Supervisor::default();
     let lease = Lease::default();
@@ -94,6 +95,7 @@ pub async fn start(
         lease,
         supervisor: supervisor.clone(),
         platforms: Platforms::from([(local.name(), local)]),
+        begin,
     })
     .await?;
     Ok(Running {

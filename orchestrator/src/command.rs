@@ -12,6 +12,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use mayfly_domain::{Author, InstallationId, SandboxRef};
 use tokio::sync::RwLock;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::profile::Profiles,
@@ -116,6 +117,7 @@ pub struct Commands {
     running: Running,
     bell: Bell,
     trouble: Trouble,
+    begun: CancellationToken,
     keeper: Keeper,
     installation: InstallationId,
     data_dir: PathBuf,
@@ -139,6 +141,7 @@ impl Commands {
             running: tools.running.clone(),
             bell: worker.bell.clone(),
             trouble: worker.trouble.clone(),
+            begun: worker.begun.clone(),
             keeper: tools.keeper.clone(),
             installation: tools.installation,
             data_dir: tools.data_dir.clone(),

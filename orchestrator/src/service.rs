@@ -61,6 +61,17 @@ pub struct Parts {
     pub supervisor: Supervisor,
     /// Where replies go.
     pub platforms: Platforms,
+    /// When the first tick may start.
+    pub begin: Begin,
+}
+
+/// When the first tick may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// At once: what waits runs.
+    AtOnce,
+    /// When a message is sent or retried: a command that only looks, or moves a head, starts nothing.
+    WithAMessage,
 }
 
 /// Why a service does not start. `Display` is one sentence for a person.
@@ -194,8 +205,12 @@ impl Service {
             trouble: Trouble::default(),
             slots: Arc::new(Semaphore::new(parts.worker.max_running as usize)),
             resting: CancellationToken::new(),
+            begun: CancellationToken::new(),
             suspects: Arc::new(Semaphore::new(1)),
         };
+        if parts.begin == Begin::AtOnce {
+            worker.begun.cancel();
+        }
         reconcile::at_start(&worker)
             .await
             .map_err(|error| StartError::Reconcile(Box::new(error)))?;

@@ -74,6 +74,8 @@ pub struct Worker {
     pub slots: Arc<Semaphore>,
     /// Cancelled when no new tick may start.
     pub resting: CancellationToken,
+    /// Cancelled when the first tick may start.
+    pub begun: CancellationToken,
     /// A message that was interrupted before runs alone, so that the guilty one parks alone.
     pub suspects: Arc<Semaphore>,
 }
@@ -106,6 +108,7 @@ impl Worker {
         let stopping = self.tools.supervisor.stopping();
         loop {
             let next = async {
+                self.begun.cancelled().await;
                 let lane = self.queue.take().await;
                 // Only a lane takes a slot: a worker that waits for one is at rest.
                 let slot = self.slots.clone().acquire_owned().await;

@@ -19,7 +19,7 @@ use mayfly_orchestrator::{
         fake::Fake,
         init,
     },
-    service::{Parts, Service},
+    service::{Begin, Parts, Service},
     supervise::Supervisor,
     view::{GcView, MessageView},
     worker::{WorkerConfig, host_disk::DiskConfig},
@@ -150,6 +150,7 @@ impl World {
             platforms: platforms
                 .map(|platform| (platform.name(), platform))
                 .collect::<Platforms>(),
+            begin: Begin::AtOnce,
         })
         .await
         .unwrap_or_else(|error| panic!("the service does not start: {error}"));

@@ -5,7 +5,6 @@ use std::time::Duration;
 use mayfly_domain::SandboxRef;
 use mayfly_orchestrator::{
     agent::profile::Profile,
-    agent::profile::Profile,
     command::StopScope,
     sandbox::{BackendError, fake::Fake},
 };

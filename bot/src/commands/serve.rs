@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use mayfly_orchestrator::service::Begin;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::{
@@ -65,7 +66,7 @@ async fn serve(
     // come early wait for their answer.
     let server = open(&path, &config.http.listen).await?;
     let started = tokio::select! {
-        started = wire::start(config, held, simulate) => started,
+        started = wire::start(config, held, simulate, Begin::AtOnce) => started,
         () = signals.next() => return Ok(Exit::Ok),
     };
     let running = started.map_err(|error| Failure::new(error.exit(), error))?;

@@ -64,6 +64,7 @@ impl Commands {
                     Err(cause) => internal(&*cause),
                 },
             })?;
+        self.begun.cancel();
         self.message(accepted.message).await
     }
 
@@ -159,6 +160,7 @@ impl Commands {
             )));
         }
         let view = self.message(id).await?;
+        self.begun.cancel();
         self.queue.offer(view.agent, Duration::ZERO).await;
         Ok(view)
     }

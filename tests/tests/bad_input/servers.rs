@@ -161,3 +161,30 @@ fn a_second_signal_does_not_wait_and_the_message_runs_later() {
     assert!(server.stop().success());
     server.assert_nothing_left();
 }
+
+#[test]
+fn a_command_that_only_looks_starts_nothing_that_waits() {
+    let mut server = Server::new(PROGRAM);
+    server.start();
+    let agent = server.agent();
+    let first = "if [ -e late ]; then true; else sleep 60; fi; echo first";
+    let posted = printed(&server.mayfly(&["agent", "send", &agent, "--no-wait", first]));
+    server.until_sql("SELECT count(*) FROM ticks WHERE phase = 'running'", "1");
+    server.kill();
+    // The pause before its second attempt is over.
+    server.change("UPDATE messages SET claimable_at = 0");
+    for _ in 0..3 {
+        printed(&server.mayfly(&["agent", "list"]));
+        server.change("UPDATE messages SET claimable_at = 0");
+    }
+    printed(&server.mayfly(&["agent", "fork", &agent]));
+    assert_eq!(server.sql("SELECT count(*) FROM ticks"), "1");
+    let outcome = format!("SELECT outcome IS NULL FROM messages WHERE id = '{posted}'");
+    assert_eq!(server.sql(&outcome), "1");
+    printed(&server.mayfly(&["agent", "stop", "--all", &agent]));
+    assert_eq!(
+        printed(&server.mayfly(&["agent", "send", &agent, "echo now"])),
+        "now"
+    );
+    server.assert_nothing_left();
+}
