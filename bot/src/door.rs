@@ -4,7 +4,7 @@
 
 use std::{io, time::Duration};
 
-use mayfly_orchestrator::service::Begin;
+use mayfly_orchestrator::{service::Begin, worker::host_disk::HostDisk};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
@@ -125,6 +125,7 @@ struct Own {
 /// The service without its TCP listener, and without ticks until a message is sent.
 async fn serve(config: &Config, held: DataDir) -> Result<Own, Failure> {
     let path = held.path().to_owned();
+    HostDisk::new(path.clone(), config.disk).make_room();
     let started = wire::start(config, held, false, Begin::WithAMessage).await;
     let running = started.map_err(|error| Failure::new(error.exit(), error))?;
     let server = Server::on_socket(&path);

@@ -101,6 +101,9 @@ pub enum TickError {
     /// A person said stop while the sandbox was made.
     #[error("stopped before the program started")]
     Stopped,
+    /// The host's disk came below its floor while the sandbox was made.
+    #[error("the host's disk is nearly full")]
+    NoRoom,
     /// The program could not be started.
     #[error("the program could not be started: {0}")]
     NotStarted(String),

@@ -191,7 +191,7 @@ impl Worker {
     /// until there is room again.
     pub async fn guard_disk(self) -> Result<(), String> {
         let stopping = self.tools.supervisor.stopping();
-        let (mut paused, mut ending) = (false, None);
+        let mut ending = None;
         while !stopping.is_cancelled() {
             let below = self.tools.host_disk.below_floor();
             match below {
@@ -200,31 +200,38 @@ impl Worker {
                     .raise(Source::Disk, self.tools.host_disk.sentence()),
                 false => self.trouble.clear(Source::Disk),
             }
-            let (biggest, controls) = self.tools.running.biggest();
-            for control in controls.into_iter().filter(|_| below != paused) {
-                let done = if below {
-                    control.pause().await
-                } else {
-                    control.resume().await
-                };
-                done.unwrap_or_else(|error| tracing::debug!(%error, "pause or resume"));
-            }
+            self.pause_all(below).await;
             // What the last one wrote is free only when its row is closed.
             let waiting = match ending {
                 Some(tick) => self.is_open(tick).await,
                 None => false,
             };
+            let biggest = self.tools.running.biggest();
             if let Some(tick) = biggest.filter(|_| below && !waiting) {
                 tracing::error!(%tick, "below the floor of free disk space: the biggest tick ends");
                 self.tools.running.ask(tick, Cause::HostDiskFull);
                 ending = Some(tick);
             }
-            paused = below;
             let _ = stopping
                 .run_until_cancelled(tokio::time::sleep(SOON / 2))
                 .await;
         }
         Ok(())
+    }
+
+    /// Each tick by itself: one that began after the others is held up too.
+    async fn pause_all(&self, paused: bool) {
+        let running = &self.tools.running;
+        for (tick, control) in running.to_pause(paused) {
+            let done = match paused {
+                true => control.pause().await,
+                false => control.resume().await,
+            };
+            match done {
+                Ok(()) => running.is_paused(tick, paused),
+                Err(error) => tracing::debug!(%tick, %error, "pause or resume"),
+            }
+        }
     }
 
     /// Starts no new tick, lets running ones end within the grace period, then hands their

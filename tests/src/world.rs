@@ -104,10 +104,19 @@ impl World {
 
     /// On the simulated engine.
     pub async fn fake(setup: Setup, fake: impl FnOnce(Supervisor, Lease) -> Fake) -> World {
+        World::fake_in(setup, fake, &std::env::temp_dir()).await
+    }
+
+    /// On the simulated engine, with a data dir in this folder.
+    pub async fn fake_in(
+        setup: Setup,
+        fake: impl FnOnce(Supervisor, Lease) -> Fake,
+        parent: &std::path::Path,
+    ) -> World {
         let folder = tempfile::Builder::new()
             .prefix("mw")
-            .tempdir()
-            .expect("a temporary folder");
+            .tempdir_in(parent)
+            .expect("a folder");
         let (supervisor, lease) = (Supervisor::default(), Lease::default());
         let backend = Arc::new(fake(supervisor.clone(), lease.clone()));
         World::start(setup, folder, Some((backend, supervisor, lease))).await

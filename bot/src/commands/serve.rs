@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use mayfly_orchestrator::service::Begin;
+use mayfly_orchestrator::{service::Begin, worker::host_disk::HostDisk};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::{
@@ -62,6 +62,7 @@ async fn serve(
 ) -> Result<Exit, Failure> {
     let config = &context.loaded.config;
     let path = held.path().to_owned();
+    HostDisk::new(path.clone(), config.disk).make_room();
     // Both are open before anything is started: a taken port is told at once, and commands that
     // come early wait for their answer.
     let server = open(&path, &config.http.listen).await?;

@@ -136,7 +136,8 @@ fn judge(error: &TickError) -> EndedBadly {
             },
             ..interrupted("", Again::No)
         },
-        TickError::Backend(
+        TickError::NoRoom
+        | TickError::Backend(
             BackendError::Down { .. } | BackendError::OtherEngine | BackendError::NoImage(_),
         ) => interrupted(&error.to_string(), Again::Free),
         other => interrupted(&observe::chain(other), Again::Counted),

@@ -53,6 +53,10 @@ pub async fn run(tools: &Tools, job: &Job, scoped: Scoped) -> Result<Ran, TickEr
         mut watch,
         uppers,
     } = spawned;
+    // The floor may have been crossed since the claim.
+    if tools.host_disk.below_floor() {
+        return Err(TickError::NoRoom);
+    }
     let path = transcript::path(&tools.data_dir, job.claim.agent.id, job.claim.tick);
     let mut transcript = Transcript::create(&path, job.profile.limits.transcript_bytes)
         .map_err(TickError::Transcript)?;

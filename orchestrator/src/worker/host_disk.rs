@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::sandbox::disk;
 
+/// Bytes that a start is content with.
+const TO_START: u64 = 16 << 20;
+
 /// Limits on the host's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -89,6 +92,15 @@ impl HostDisk {
             self.free_ballast();
         }
         done
+    }
+
+    /// Gives the ballast up where hardly anything else is left: a start has to write before it can
+    /// say what is wrong.
+    pub fn make_room(&self) {
+        let least = (self.config.ballast_mib << 20).min(TO_START);
+        if disk::free(&self.data_dir).is_ok_and(|(free, _)| free < least) {
+            self.free_ballast();
+        }
     }
 
     /// Gives the ballast up.

@@ -35,6 +35,8 @@ pub struct Running(Arc<Mutex<HashMap<TickId, Entry>>>);
 struct Entry {
     ask: watch::Sender<Option<Cause>>,
     control: Control,
+    /// Whether the guard of the host's disk holds it up.
+    paused: bool,
     bytes: Arc<AtomicU64>,
     _watched: DropGuard,
 }
@@ -87,6 +89,7 @@ impl Running {
         let entry = Entry {
             ask,
             control,
+            paused: false,
             bytes,
             _watched: watched.drop_guard(),
         };
@@ -113,20 +116,28 @@ impl Running {
         }
     }
 
-    /// The tick that has written most, and the controls of all.
-    pub fn biggest(&self) -> (Option<TickId>, Vec<Control>) {
-        let entries = self.entries();
-        let biggest = entries
+    /// The tick that has written most.
+    pub fn biggest(&self) -> Option<TickId> {
+        self.entries()
             .iter()
             .max_by_key(|(_, entry)| entry.bytes.load(Ordering::Relaxed))
-            .map(|(tick, _)| *tick);
-        (
-            biggest,
-            entries
-                .values()
-                .map(|entry| entry.control.clone())
-                .collect(),
-        )
+            .map(|(tick, _)| *tick)
+    }
+
+    /// Ticks that are not yet as they should be: paused, or going on.
+    pub fn to_pause(&self, paused: bool) -> Vec<(TickId, Control)> {
+        self.entries()
+            .iter()
+            .filter(|(_, entry)| entry.paused != paused)
+            .map(|(tick, entry)| (*tick, entry.control.clone()))
+            .collect()
+    }
+
+    /// A tick was paused, or goes on.
+    pub fn is_paused(&self, tick: TickId, paused: bool) {
+        if let Some(entry) = self.entries().get_mut(&tick) {
+            entry.paused = paused;
+        }
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<TickId, Entry>> {

@@ -6,7 +6,11 @@ use std::{
     path::PathBuf,
 };
 
-use mayfly_tests::{engine::run, server::Server};
+use mayfly_tests::{
+    engine::run,
+    http::{get, on_socket},
+    server::Server,
+};
 use tempfile::TempDir;
 
 use super::{PROGRAM, printed};
@@ -156,4 +160,35 @@ fn a_server_that_starts_on_a_full_disk_says_so() {
         printed(&server.mayfly(&["agent", "send", &agent, "cat f"])),
         "kept"
     );
+}
+
+#[test]
+fn a_start_on_a_disk_without_a_byte_gives_the_ballast_up_and_closes_what_was_open() {
+    let small = Small::new();
+    let mut server = Server::new(PROGRAM)
+        .at(&small.data_dir())
+        .env("MAYFLY__DISK__FLOOR_MIB", "8")
+        .env("MAYFLY__DISK__BALLAST_MIB", "4");
+    server.start();
+    let agent = server.agent();
+    let text = "if [ -e late ]; then cat f; else echo x > late; sleep 30; fi";
+    printed(&server.mayfly(&["agent", "send", &agent, "--no-wait", text]));
+    server.until_sql("SELECT count(*) FROM ticks WHERE phase = 'running'", "1");
+    assert!(small.data_dir().join("ballast").exists());
+    server.kill();
+    small.fill();
+    server.start();
+    server.until_sql("SELECT count(*) FROM ticks WHERE outcome IS NULL", "0");
+    assert!(!small.data_dir().join("ballast").exists());
+    let ready = on_socket(server.data_dir(), &get("/readyz"));
+    assert_eq!(ready.status, 503, "{}", ready.body);
+    for part in ["disk is nearly full", "disk.floor_mib"] {
+        assert!(ready.body.contains(part), "{}", ready.body);
+    }
+    small.free();
+    printed(&server.mayfly(&["agent", "stop", "--all", &agent]));
+    let said = server.mayfly(&["agent", "send", &agent, "--timeout", "60", "echo on"]);
+    assert_eq!(printed(&said), "on");
+    server.stop();
+    server.assert_nothing_left();
 }
