@@ -6,6 +6,7 @@ mod disk;
 mod engine;
 mod host;
 mod overlay;
+mod setup;
 mod tick;
 
 use serde::Serialize;
@@ -81,9 +82,9 @@ pub(crate) async fn run(context: &Context) -> Result<Exit, Failure> {
     add(engine::checks(config).await);
     let spinner = screen.spinner();
     spinner.set_message("one real tick");
-    let ran = tick::check(config).await;
+    let ran = tick::checks(config).await;
     spinner.finish_and_clear();
-    add(vec![ran]);
+    add(ran);
     let after = engine::leftovers(config).await;
     add(engine::compare(before, after));
     if screen.json {

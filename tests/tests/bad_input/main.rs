@@ -4,6 +4,7 @@
 mod configuration;
 mod data_dirs;
 mod disk;
+mod doctor;
 mod engine;
 mod lost;
 mod messages;

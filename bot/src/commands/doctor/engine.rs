@@ -16,7 +16,7 @@ use mayfly_orchestrator::{
     supervise::Supervisor,
 };
 
-use super::{Check, State};
+use super::{Check, State, setup};
 use crate::config::Config;
 
 /// First releases of runc without CVE-2025-31133, -52565 and -52881, by minor version.
@@ -43,10 +43,12 @@ pub(super) async fn checks(config: &Config) -> Vec<Check> {
     let mut checks = vec![Check::ok("docker", format!("version {}", engine.version))];
     match described(config).await {
         Ok((info, version)) => {
+            checks.extend(setup::checks(&info));
             checks.push(live_restore(info.live_restore_enabled == Some(true)));
             checks.push(runc(&runc_version(&version)));
             checks.extend(runtimes(config, &info));
-            checks.extend(info.warnings.iter().flatten().map(|warning| limit(warning)));
+            let warnings = info.warnings.iter().flatten();
+            checks.extend(warnings.filter_map(|warning| other_warning(warning)));
         }
         Err(error) => checks.push(Check::not(
             State::Warn,
@@ -159,20 +161,13 @@ fn runtimes(config: &Config, info: &SystemInfo) -> Vec<Check> {
     wanted.into_iter().map(judge).collect()
 }
 
-/// Docker says itself which limits this kernel does not enforce.
-fn limit(warning: &str) -> Check {
-    let found = warning.trim_start_matches("WARNING: ").to_owned();
-    let ours = ["memory limit", "swap limit", "cpu", "pids", "cgroup"];
+/// What Docker warns of itself; limits are judged by `setup`.
+fn other_warning(warning: &str) -> Option<Check> {
+    let found = warning.trim_start_matches("WARNING: ");
+    let ours = ["memory limit", "swap limit", "cpu cfs", "pids limit"];
     let lower = found.to_lowercase();
-    match ours.iter().any(|part| lower.contains(part)) {
-        true => Check::not(
-            State::Warn,
-            "docker limit",
-            found,
-            "use a kernel and cgroup set-up that has it, or the limit does not bind",
-        ),
-        false => Check::not(State::Advice, "docker", found, "see docker info"),
-    }
+    let judged = ours.iter().any(|part| lower.contains(part));
+    (!judged).then(|| Check::not(State::Advice, "docker", found, "see docker info"))
 }
 
 async fn image(backend: &Docker, reference: &str) -> Check {

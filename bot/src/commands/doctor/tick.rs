@@ -1,9 +1,13 @@
-//! One real tick of an agent that is made for it and removed after it.
+//! One real tick of an agent that is made for it and removed after it, and what the service that
+//! ran it says of itself.
 
 use std::time::{Duration, Instant};
 
 use mayfly_domain::MessageOutcome;
-use mayfly_orchestrator::{agent::profile::SHELL, view::MessageView};
+use mayfly_orchestrator::{
+    agent::profile::SHELL,
+    view::{MessageView, ReadyView},
+};
 use rand::RngCore;
 
 use super::{Check, State};
@@ -19,16 +23,41 @@ use crate::{
 /// Long enough for a base that must first be copied out of a large image.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub(super) async fn check(config: &Config) -> Check {
+pub(super) async fn checks(config: &Config) -> Vec<Check> {
     let since = Instant::now();
-    match door::through(config, attempt).await {
-        Ok(view) => judge(&view, since.elapsed()),
-        Err(failure) => Check::not(
+    let done = door::through(config, async |client| {
+        let ended = attempt(client).await?;
+        Ok((ended, client.ready().await?))
+    });
+    match done.await {
+        Ok((view, ready)) => {
+            let mut checks = vec![judge(&view, since.elapsed())];
+            checks.extend(service(&ready));
+            checks
+        }
+        Err(failure) => vec![Check::not(
             State::Fail,
             "tick",
             failure.sentence,
             "mend what is named above, then run mayfly doctor again",
-        ),
+        )],
+    }
+}
+
+/// Why messages wait, and what the service warns of; each sentence holds its own way out.
+fn service(ready: &ReadyView) -> Vec<Check> {
+    let told = |state: State, sentence: &String| {
+        let (found, mend) = sentence
+            .split_once(": ")
+            .unwrap_or((sentence, "see the log of mayfly serve"));
+        Check::not(state, "service", found, mend)
+    };
+    let problems = ready.problems.iter().map(|one| told(State::Fail, one));
+    let warnings = ready.warnings.iter().map(|one| told(State::Warn, one));
+    let all: Vec<Check> = problems.chain(warnings).collect();
+    match all.is_empty() {
+        true => vec![Check::ok("service", "nothing waits, nothing is left")],
+        false => all,
     }
 }
 
@@ -84,5 +113,30 @@ fn judge(view: &MessageView, took: Duration) -> Check {
             ),
             "see the log of mayfly serve",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_service_says_of_itself_is_shown_with_its_way_out() {
+        let ready = ReadyView {
+            ready: false,
+            problems: vec!["image x is not on this host: pull it".into()],
+            warnings: vec!["the sandbox s cannot be removed: look at it".into()],
+        };
+        let checks = service(&ready);
+        let states: Vec<State> = checks.iter().map(|check| check.state).collect();
+        assert_eq!(states, [State::Fail, State::Warn]);
+        assert_eq!(checks[0].mend.as_deref(), Some("pull it"));
+        assert_eq!(checks[1].found, "the sandbox s cannot be removed");
+        let well = ReadyView {
+            ready: true,
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        };
+        assert_eq!(service(&well)[0].state, State::Ok);
     }
 }
