@@ -20,50 +20,25 @@ use crate::{
 };
 
 pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Failure> {
-    let config = &context.loaded.config;
-    let screen = context.screen;
     match verb {
         AgentVerb::New {
             profile,
             sandbox,
             message,
             waiting,
-        } => return new(context, profile, sandbox, message.as_deref(), &waiting).await,
+        } => new(context, profile, sandbox, message.as_deref(), &waiting).await,
         AgentVerb::Send {
             agent,
             text,
             sandbox,
             waiting,
-        } => {
-            let text = send::read(&text)?;
-            let post = send::Post::new(context, text, sandbox, &waiting);
-            let sent = door::through(config, async |client| {
-                let post = &post;
-                post.deliver(client, &agent).await
-            });
-            let view = sent.await.map_err(|failure| post.told(failure))?;
-            return send::ended(context, &view, &waiting);
-        }
-        AgentVerb::List => {
-            let agents = door::through(config, async |client| Ok(client.agents().await?)).await?;
-            if agents.is_empty() && !screen.json {
-                screen.notice("no agents yet: mayfly agent new makes one");
-            }
-            screen.show(&agents, |agents, screen| render::agents(agents, screen));
-        }
-        AgentVerb::Show { agent } => {
-            let view = door::through(config, async |client| Ok(client.agent(&agent).await?));
-            screen.show(&view.await?, render::agent);
-        }
-        AgentVerb::Log { agent, graph: true } => return states::graph(context, &agent).await,
-        AgentVerb::Log { agent, .. } => {
-            let ticks = door::through(config, async |client| Ok(client.ticks(&agent).await?));
-            let ticks = ticks.await?;
-            if ticks.is_empty() && !screen.json {
-                screen.notice(&format!("no ticks yet: mayfly agent send {agent} TEXT"));
-            }
-            screen.show(&ticks, |ticks, screen| render::ticks(ticks, screen));
-        }
+        } => say(context, &agent, &text, sandbox, &waiting).await,
+        AgentVerb::List => list(context).await,
+        AgentVerb::Show { agent } => show(context, &agent).await,
+        AgentVerb::Stop { agent, all } => stop(context, &agent, all).await,
+        AgentVerb::Rm { agent, force } => remove(context, &agent, force).await,
+        AgentVerb::Log { agent, graph: true } => states::graph(context, &agent).await,
+        AgentVerb::Log { agent, .. } => log(context, &agent).await,
         AgentVerb::Diff {
             agent,
             from,
@@ -71,35 +46,18 @@ pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Fail
             stat,
             name_only,
         } => {
-            let shown = match (stat, name_only) {
-                (true, _) => Shown::Stat,
-                (_, true) => Shown::Names,
-                _ => Shown::Lines,
-            };
-            return states::diff(context, &agent, from.as_deref(), to.as_deref(), shown).await;
+            let shown = Shown::of(stat, name_only);
+            states::diff(context, &agent, from.as_deref(), to.as_deref(), shown).await
         }
         AgentVerb::Files {
             agent,
             tick,
             path,
             recursive,
-        } => return states::files(context, &agent, tick, path, recursive).await,
-        AgentVerb::Cat { agent, tick, path } => {
-            return states::cat(context, &agent, &tick, &path).await;
-        }
-        AgentVerb::Rollback { agent, tick } => {
-            let view = door::through(config, async |client| {
-                let back = client.rollback(&agent, tick.clone()).await;
-                once(back, &format!("mayfly agent show {agent}"))
-            });
-            screen.show(&view.await?, |view, _| render::rollback(view));
-        }
-        AgentVerb::Fork { agent, tick } => {
-            let view = door::through(config, async |client| {
-                once(client.fork(&agent, tick.clone()).await, "mayfly agent list")
-            });
-            screen.show(&view.await?, |view, _| view.short.clone());
-        }
+        } => states::files(context, &agent, tick, path, recursive).await,
+        AgentVerb::Cat { agent, tick, path } => states::cat(context, &agent, &tick, &path).await,
+        AgentVerb::Rollback { agent, tick } => rollback(context, &agent, tick).await,
+        AgentVerb::Fork { agent, tick } => fork(context, &agent, tick).await,
         AgentVerb::Export {
             agent,
             tick,
@@ -114,25 +72,92 @@ pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Fail
                 compress,
                 without_base,
             };
-            return portable::export(context, body).await;
+            portable::export(context, body).await
         }
-        AgentVerb::Import { from } => return portable::import(context, &from).await,
-        AgentVerb::Rm { agent, force } => {
-            door::through(config, async |client| {
-                once(client.remove(&agent, force).await, "mayfly agent list")
-            })
-            .await?;
-            let removed = Removed { removed: &agent };
-            screen.show(&removed, |_, _| format!("agent {agent} is removed"));
-        }
-        AgentVerb::Stop { agent, all } => {
-            let view = door::through(config, async |client| {
-                let stop = client.stop(&agent, all).await;
-                once(stop, &format!("mayfly agent log {agent}"))
-            });
-            screen.show(&view.await?, |view, _| render::stop(view));
-        }
+        AgentVerb::Import { from } => portable::import(context, &from).await,
     }
+}
+
+async fn say(
+    context: &Context,
+    agent: &str,
+    text: &OsStr,
+    sandbox: Option<SandboxRef>,
+    waiting: &Waiting,
+) -> Result<Exit, Failure> {
+    let post = send::Post::new(context, send::read(text)?, sandbox, waiting);
+    let sent = door::through(&context.loaded.config, async |client| {
+        let post = &post;
+        post.deliver(client, agent).await
+    });
+    let view = sent.await.map_err(|failure| post.told(failure))?;
+    send::ended(context, &view, waiting)
+}
+
+async fn list(context: &Context) -> Result<Exit, Failure> {
+    let (config, screen) = (&context.loaded.config, context.screen);
+    let agents = door::through(config, async |client| Ok(client.agents().await?)).await?;
+    if agents.is_empty() && !screen.json {
+        screen.notice("no agents yet: mayfly agent new makes one");
+    }
+    screen.show(&agents, |agents, screen| render::agents(agents, screen));
+    Ok(Exit::Ok)
+}
+
+async fn show(context: &Context, agent: &str) -> Result<Exit, Failure> {
+    let config = &context.loaded.config;
+    let view = door::through(config, async |client| Ok(client.agent(agent).await?));
+    context.screen.show(&view.await?, render::agent);
+    Ok(Exit::Ok)
+}
+
+async fn log(context: &Context, agent: &str) -> Result<Exit, Failure> {
+    let (config, screen) = (&context.loaded.config, context.screen);
+    let ticks = door::through(config, async |client| Ok(client.ticks(agent).await?)).await?;
+    if ticks.is_empty() && !screen.json {
+        screen.notice(&format!("no ticks yet: mayfly agent send {agent} TEXT"));
+    }
+    screen.show(&ticks, |ticks, screen| render::ticks(ticks, screen));
+    Ok(Exit::Ok)
+}
+
+async fn rollback(context: &Context, agent: &str, tick: Option<String>) -> Result<Exit, Failure> {
+    let view = door::through(&context.loaded.config, async |client| {
+        let back = client.rollback(agent, tick.clone()).await;
+        once(back, &format!("mayfly agent show {agent}"))
+    });
+    let view = view.await?;
+    context.screen.show(&view, |view, _| render::rollback(view));
+    Ok(Exit::Ok)
+}
+
+async fn fork(context: &Context, agent: &str, tick: Option<String>) -> Result<Exit, Failure> {
+    let view = door::through(&context.loaded.config, async |client| {
+        once(client.fork(agent, tick.clone()).await, "mayfly agent list")
+    });
+    let view = view.await?;
+    context.screen.show(&view, |view, _| view.short.clone());
+    Ok(Exit::Ok)
+}
+
+async fn remove(context: &Context, agent: &str, force: bool) -> Result<Exit, Failure> {
+    door::through(&context.loaded.config, async |client| {
+        once(client.remove(agent, force).await, "mayfly agent list")
+    })
+    .await?;
+    let removed = Removed { removed: agent };
+    let told = format!("agent {agent} is removed");
+    context.screen.show(&removed, |_, _| told.clone());
+    Ok(Exit::Ok)
+}
+
+async fn stop(context: &Context, agent: &str, all: bool) -> Result<Exit, Failure> {
+    let view = door::through(&context.loaded.config, async |client| {
+        let stop = client.stop(agent, all).await;
+        once(stop, &format!("mayfly agent log {agent}"))
+    });
+    let view = view.await?;
+    context.screen.show(&view, |view, _| render::stop(view));
     Ok(Exit::Ok)
 }
 

@@ -28,6 +28,17 @@ pub(crate) enum Shown {
     Names,
 }
 
+impl Shown {
+    /// By the flags `--stat` and `--name-only`.
+    pub(crate) fn of(stat: bool, name_only: bool) -> Shown {
+        match (stat, name_only) {
+            (true, _) => Shown::Stat,
+            (_, true) => Shown::Names,
+            _ => Shown::Lines,
+        }
+    }
+}
+
 pub(crate) async fn diff(
     context: &Context,
     agent: &str,

@@ -7,7 +7,7 @@ use rustix::fs::{fsync, syncfs};
 use super::{
     StoreError, attrs,
     tree::{self, Tree, join},
-    walk::{Kids, Visitor, depth_first},
+    walk::{Kids, Visitor, depth_first, folders_and},
 };
 
 /// Up to here each file is synced by itself; above, one `syncfs` is cheaper although it pays for
@@ -57,19 +57,16 @@ impl Visitor for Syncer<'_> {
     type Error = StoreError;
 
     fn enter(&mut self, path: &[u8], _: &mut ()) -> Result<Kids<Self>, StoreError> {
-        let dir = self.tree.must(path)?;
-        let mut kids = Vec::new();
-        for entry in tree::entries(&dir).map_err(|error| self.tree.fault(path, error))? {
-            if attrs::is_dir(&entry.stat) {
-                kids.push((entry.name, ()));
-            } else if attrs::is_regular(&entry.stat) {
-                let file = tree::open_regular(&dir, &entry.name);
-                let name = join(path, &entry.name);
-                let file = file.map_err(|error| self.tree.fault(&name, error))?;
-                self.add(name, file)?;
+        let tree = self.tree;
+        folders_and(tree, path, |dir, entry| {
+            if !attrs::is_regular(&entry.stat) {
+                return Ok(());
             }
-        }
-        Ok(kids)
+            let name = join(path, &entry.name);
+            let file = tree::open_regular(dir, &entry.name);
+            let file = file.map_err(|error| tree.fault(&name, error))?;
+            self.add(name, file)
+        })
     }
 
     fn leave(&mut self, path: &[u8], _: ()) -> Result<(), StoreError> {

@@ -10,9 +10,9 @@ use mayfly_domain::LayerId;
 use rustix::io::Errno;
 
 use super::{
-    Store, StoreError, attrs, ops,
-    tree::{self, Tree, join},
-    walk::{Kids, Visitor, depth_first},
+    Store, StoreError, ops,
+    tree::{Tree, join},
+    walk::{Kids, Visitor, depth_first, folders_and},
 };
 
 /// How often two removals of the same may meet.
@@ -91,16 +91,9 @@ impl Visitor for Remover<'_> {
     type Error = StoreError;
 
     fn enter(&mut self, path: &[u8], _: &mut ()) -> Result<Kids<Self>, StoreError> {
-        let dir = self.tree.must(path)?;
-        let mut kids = Vec::new();
-        for entry in tree::entries(&dir).map_err(|error| self.tree.fault(path, error))? {
-            if attrs::is_dir(&entry.stat) {
-                kids.push((entry.name, ()));
-            } else {
-                self.gone(path, &entry.name, ops::unlink(&dir, &entry.name))?;
-            }
-        }
-        Ok(kids)
+        folders_and(self.tree, path, |dir, entry| {
+            self.gone(path, &entry.name, ops::unlink(dir, &entry.name))
+        })
     }
 
     fn leave(&mut self, path: &[u8], _: ()) -> Result<(), StoreError> {

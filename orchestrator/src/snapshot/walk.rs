@@ -1,6 +1,11 @@
 //! Depth-first over folders of any depth: no recursion, one path buffer.
 
-use super::tree::join;
+use std::os::fd::OwnedFd;
+
+use super::{
+    StoreError, attrs,
+    tree::{self, Entry, Tree, join},
+};
 
 pub(super) trait Visitor {
     /// What is known of one folder between `enter` and `leave`.
@@ -54,4 +59,21 @@ pub(super) fn depth_first<V: Visitor>(visitor: &mut V, mut root: V::Node) -> Res
         }
     }
     Ok(())
+}
+
+/// The folders in a folder, to be visited; all else in it is handed to `each`, with the folder.
+pub(super) fn folders_and(
+    tree: &Tree,
+    path: &[u8],
+    mut each: impl FnMut(&OwnedFd, Entry) -> Result<(), StoreError>,
+) -> Result<Vec<(Vec<u8>, ())>, StoreError> {
+    let dir = tree.must(path)?;
+    let mut kids = Vec::new();
+    for entry in tree::entries(&dir).map_err(|error| tree.fault(path, error))? {
+        match attrs::is_dir(&entry.stat) {
+            true => kids.push((entry.name, ())),
+            false => each(&dir, entry)?,
+        }
+    }
+    Ok(kids)
 }
