@@ -1,12 +1,12 @@
-//! What a child with the agent's user does for `Put` and `Get`.
+//! What a child with the agent's user does for `Put`, `Get` and `Remove`.
 
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write, stdin, stdout};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-use mayfly_init::protocol::{Get, Put};
+use mayfly_init::protocol::{Get, Put, Remove};
 use rustix::fs::{Mode, OFlags, open};
 
 /// Copies standard input to the file.
@@ -66,6 +66,40 @@ pub(crate) fn get(order: &Get) -> Result<(), String> {
     let mut out = File::from(stdout().as_fd().try_clone_to_owned().map_err(failed)?);
     if copy(&mut file, &mut out, order.cap).map_err(failed)? > order.cap {
         return Err(long());
+    }
+    Ok(())
+}
+
+/// Takes a file, link or folder away.
+pub(crate) fn remove(order: &Remove) -> Result<(), String> {
+    let path = Path::new(&order.path);
+    let failed = |error: io::Error| format!("{} cannot be removed: {error}.", order.path);
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+        Ok(found) if !found.is_dir() => fs::remove_file(path).map_err(failed),
+        Ok(_) => match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                // Its owner may have shut a folder in it.
+                open_up(path).map_err(failed)?;
+                fs::remove_dir_all(path).map_err(failed)
+            }
+            done => done.map_err(failed),
+        },
+    }
+}
+
+/// Lets the owner into a folder and all below it. Nobody else runs who could swap one for a link.
+fn open_up(top: &Path) -> io::Result<()> {
+    let mut folders = vec![top.to_owned()];
+    while let Some(folder) = folders.pop() {
+        fs::set_permissions(&folder, Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            }
+        }
     }
     Ok(())
 }

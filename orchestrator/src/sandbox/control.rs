@@ -23,9 +23,10 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{StreamExt as _, stream};
 use mayfly_init::protocol::{
-    CHUNK, Exit, Forward, FrameError, Get, Id, MAX_PAYLOAD, Order, Put, Refusal, Signal, Start,
-    Stream,
+    CHUNK, Exit, Forward, FrameError, Get, Id, MAX_PAYLOAD, Order, Put, Refusal, Remove, Signal,
+    Start, Stream,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -39,8 +40,15 @@ use crate::{clock::Lease, supervise::Supervisor};
 pub const PENDING: usize = 8;
 /// Longest wait for the answer to an order that moves no bytes.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Longest wait for a file to go in or come out.
+/// Longest wait for a small file to go in or come out.
 const TRANSFER: Duration = Duration::from_secs(120);
+/// Slower than this a second is no transfer any more.
+const SLOWEST: u64 = 1 << 20;
+
+/// Longest wait for so many bytes to go in or come out.
+pub fn transfer_time(bytes: u64) -> Duration {
+    TRANSFER + Duration::from_secs(bytes / SLOWEST)
+}
 
 /// Why the conversation with init ended or an order failed.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +68,9 @@ pub enum ControlError {
     /// Init said no.
     #[error("{0}")]
     Refused(#[from] Refusal),
+    /// What was to be put could not be read.
+    #[error("a file for the sandbox could not be read")]
+    Source(#[source] std::io::Error),
     /// No answer in time.
     #[error("no answer from the sandbox within {0:?}")]
     Late(Duration),
@@ -244,21 +255,50 @@ impl Control {
             mode,
             size: bytes.len() as u64,
         };
+        self.put_stream(put, stream::iter([Ok(bytes)])).await
+    }
+
+    /// Writes a file as the agent while its content is read; `content` must have `put.size` bytes.
+    pub async fn put_stream<B: AsRef<[u8]>>(
+        &self,
+        put: Put,
+        content: impl futures_util::Stream<Item = std::io::Result<B>>,
+    ) -> Result<(), ControlError> {
+        checked(&put.path)?;
+        let patience = transfer_time(put.size);
         let id = self.id();
         let mut seat = self.shared.seat(id, 0)?;
         let sending = async {
             self.send(Order::Put(id, put)).await?;
-            for chunk in bytes.chunks(CHUNK) {
-                self.send(Order::Data(id, chunk.to_vec())).await?;
+            let mut content = std::pin::pin!(content);
+            while let Some(bytes) = content.next().await {
+                let bytes = bytes.map_err(ControlError::Source)?;
+                for chunk in bytes.as_ref().chunks(CHUNK) {
+                    self.send(Order::Data(id, chunk.to_vec())).await?;
+                }
             }
             self.send(Order::Data(id, Vec::new())).await
         };
-        within(TRANSFER, async {
+        within(patience, async {
             tokio::select! {
                 biased;
                 early = &mut seat.answer => return outcome(early).map(drop),
                 sent = sending => sent?,
             }
+            outcome((&mut seat.answer).await).map(drop)
+        })
+        .await
+    }
+
+    /// Takes away what lies at a path as the agent; nothing there is fine.
+    pub async fn remove(&self, path: &str) -> Result<(), ControlError> {
+        let remove = Remove {
+            path: checked(path)?,
+        };
+        let id = self.id();
+        let mut seat = self.shared.seat(id, 0)?;
+        within(TRANSFER, async {
+            self.send(Order::Remove(id, remove)).await?;
             outcome((&mut seat.answer).await).map(drop)
         })
         .await

@@ -138,6 +138,10 @@ pub(crate) async fn files_go_in_and_out_by_frames(stage: Stage) {
     );
     assert!(live.control.get("/work/answer", 3).await.is_err());
     assert!(live.control.get("/work/nothing", 3).await.is_err());
+    live.control.remove("/work/received").await.unwrap();
+    live.control.remove("/work/received").await.unwrap();
+    assert!(live.control.get("/work/received/a", 1).await.is_err());
+    assert!(live.control.remove("/etc/passwd").await.is_err());
     stage.remove(&attempt).await;
     stage.nothing_left().await;
 }

@@ -25,12 +25,19 @@ impl Peer {
     /// The next order that is no heartbeat; `None` when the worker has closed.
     async fn hear(&mut self) -> Option<Order> {
         loop {
+            match self.next().await {
+                Some(Order::Heartbeat) => {}
+                order => return order,
+            }
+        }
+    }
+
+    /// The next order.
+    async fn next(&mut self) -> Option<Order> {
+        loop {
             if let Some((order, size)) = decode(&self.buffer).unwrap() {
                 self.buffer.drain(..size);
-                if order != Order::Heartbeat {
-                    return Some(order);
-                }
-                continue;
+                return Some(order);
             }
             if self.stream.read_buf(&mut self.buffer).await.unwrap() == 0 {
                 return None;
@@ -142,6 +149,44 @@ async fn files_go_in_by_chunks_and_come_out_whole() {
         peer.say(Notice::Done(id, Ok(()))).await;
     });
     assert_eq!(got.unwrap(), b"abc");
+}
+
+#[tokio::test]
+async fn heartbeats_go_on_while_a_file_is_slow_to_come() {
+    let lease = Lease::default();
+    lease.confirm(boot_time());
+    let (control, _notices, mut peer) = pair(lease).await;
+    let put = Put {
+        path: "/work/a".into(),
+        mode: 0o644,
+        size: 2,
+    };
+    let (more, rest) = tokio::sync::oneshot::channel();
+    let content = stream::iter([Ok(b"a".to_vec())])
+        .chain(stream::once(async { Ok(rest.await.expect("more comes")) }));
+    let (put, ()) = tokio::join!(control.put_stream(put, content), async {
+        let mut more = Some(more);
+        let (mut id, mut beats) = (0, 0);
+        while peer.next().await.is_some_and(|order| match order {
+            Order::Put(new, _) => {
+                id = new;
+                true
+            }
+            Order::Data(_, bytes) => !bytes.is_empty(),
+            Order::Heartbeat => {
+                beats += 1;
+                // Two in a row: time passes while the content stands still.
+                if beats == 3 {
+                    more.take().map(|more| more.send(b"b".to_vec()));
+                }
+                true
+            }
+            other => panic!("{other:?}"),
+        }) {}
+        assert!(beats >= 3);
+        peer.say(Notice::Done(id, Ok(()))).await;
+    });
+    put.unwrap();
 }
 
 #[tokio::test]

@@ -179,6 +179,15 @@ impl Guest {
                 talk.puts.insert(id, (put, Vec::new()));
                 return;
             }
+            Order::Remove(id, what) => {
+                let path = Path::new(&what.path);
+                let mut tree = lock(&self.tree);
+                let removed = match tree.exists(path) {
+                    true => tree.remove(path, true),
+                    false => Ok(()),
+                };
+                (id, removed.map_err(Refusal::new))
+            }
             Order::Data(id, bytes) => match self.data(id, bytes, talk) {
                 Some(result) => (id, result),
                 None => return,

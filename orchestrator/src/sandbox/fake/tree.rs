@@ -106,6 +106,11 @@ impl Tree {
         }
     }
 
+    pub(super) fn exists(&mut self, path: &Path) -> bool {
+        self.place(path)
+            .is_ok_and(|(slot, below)| slot.now.contains_key(&below))
+    }
+
     pub(super) fn write(&mut self, path: &Path, bytes: Vec<u8>, mode: u32) -> Said<()> {
         let shown = path.display().to_string();
         let (slot, below) = self.place(path)?;
