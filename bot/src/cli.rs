@@ -159,12 +159,20 @@ The reply goes to standard output, notices to standard error; see mayfly help ex
 Examples:
   mayfly agent send 1a2b3c4d 'date'
   mayfly agent send 1a2b3c4d -- '--starts with a dash'
-  tar c . | base64 | mayfly agent send 1a2b3c4d -")]
+  mayfly agent send 1a2b3c4d 'wc -l received/*.csv' --file a.csv --file b.csv
+  tar c . | mayfly agent send 1a2b3c4d 'tar xf received/stdin' --file -
+  mayfly agent send 1a2b3c4d 'mkdir -p send; date > send/now' --output replies")]
     Send {
         /// Its id, or any unique end of it
         agent: String,
         /// The message; - reads standard input
         text: OsString,
+        /// A file that comes with it, to be found in /work/received; - is standard input, named stdin
+        #[arg(long, value_name = "PATH")]
+        file: Vec<PathBuf>,
+        /// Folder to save the files of the reply in; nothing there is written over
+        #[arg(long, short, value_name = "DIR", conflicts_with = "no_wait")]
+        output: Option<PathBuf>,
         /// Image for this tick only; files and identity stay
         #[arg(long, value_name = "docker:IMAGE[@ID]")]
         sandbox: Option<SandboxRef>,

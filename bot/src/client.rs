@@ -23,6 +23,7 @@ use crate::{
     page::LinkView,
 };
 
+pub mod blobs;
 pub mod files;
 
 /// Why there is no answer.
@@ -42,6 +43,9 @@ pub enum ClientError {
     /// An answer that this version does not understand.
     #[error("the server's answer is not understood: {0}; is it of another version?")]
     Strange(String),
+    /// What was to be sent cannot be read.
+    #[error("the file was not sent: {0}")]
+    Input(String),
     /// What came cannot be passed on.
     #[error("standard output cannot be written: {0}")]
     Output(io::Error),
@@ -51,6 +55,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let exit = match &error {
             ClientError::Problem(problem) => problem.exit(),
+            ClientError::Input(_) => Exit::Refused,
             ClientError::Gone { .. } => Exit::Unavailable,
             ClientError::Strange(_) | ClientError::Output(_) => Exit::Internal,
         };

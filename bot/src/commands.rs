@@ -2,6 +2,7 @@
 
 pub(crate) mod adopt;
 pub(crate) mod agent;
+pub(crate) mod attach;
 pub(crate) mod backup;
 pub(crate) mod check;
 pub(crate) mod doctor;

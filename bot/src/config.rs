@@ -10,6 +10,7 @@ mod show;
 
 use std::{fmt, path::PathBuf};
 
+use mayfly_domain::AttachmentLimits;
 use mayfly_orchestrator::{
     agent::profile::Profiles,
     retention::Retention,
@@ -29,6 +30,7 @@ pub struct Config {
     pub http: HttpSection,
     pub worker: WorkerConfig,
     pub disk: DiskConfig,
+    pub attachments: AttachmentLimits,
     pub retention: Retention,
     pub docker: DockerSection,
     pub log: LogSection,
@@ -42,6 +44,7 @@ impl Default for Config {
             http: HttpSection::default(),
             worker: WorkerConfig::default(),
             disk: DiskConfig::default(),
+            attachments: AttachmentLimits::default(),
             retention: Retention::default(),
             docker: DockerSection::default(),
             log: LogSection::default(),

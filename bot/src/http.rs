@@ -4,6 +4,7 @@
 //! TCP wants the token of the data dir, except for the two health paths and the page, which has its
 //! own sign-in.
 
+mod blobs;
 mod body;
 mod events;
 mod files;
@@ -110,6 +111,7 @@ impl Server {
         };
         let every = routes::router(api.clone())
             .merge(events::router(api.clone()))
+            .merge(blobs::router(api.clone()))
             .merge(portable::router(api.clone()));
         let plain = every
             .clone()

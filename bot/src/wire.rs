@@ -88,6 +88,7 @@ pub async fn start(
         data_dir: path,
         worker: config.worker,
         disk: config.disk,
+        attachments: config.attachments,
         profiles: config.whole_profiles(),
         backend,
         init,

@@ -8,6 +8,7 @@ pub mod profile;
 pub mod transcript;
 
 use async_trait::async_trait;
+use mayfly_domain::Attachment;
 use mayfly_init::protocol::Start;
 
 use crate::sandbox::{Control, ControlError};
@@ -17,6 +18,8 @@ use crate::sandbox::{Control, ControlError};
 pub struct Prompt {
     /// The message's text.
     pub text: String,
+    /// What came with it, already in its `received` folder.
+    pub files: Vec<Attachment>,
 }
 
 /// How the worker speaks with a kind of program.

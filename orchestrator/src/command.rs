@@ -1,6 +1,7 @@
 //! What faces can ask for: chat, command line, API and page call these functions and no others.
 
 mod agents;
+pub mod attachments;
 mod backup;
 pub mod follow;
 mod history;
@@ -10,13 +11,14 @@ mod states;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use mayfly_domain::{Author, InstallationId, SandboxRef};
-use tokio::sync::RwLock;
+use mayfly_domain::{AttachmentLimits, Author, InstallationId, NewFile, SandboxRef};
+use tokio::sync::{RwLock, Semaphore};
 
 use crate::{
     agent::profile::Profiles,
     bases::Bases,
     bell::Bell,
+    blobs::Blobs,
     clock,
     db::{Db, DbError, ticks::Tick},
     images::Images,
@@ -59,6 +61,9 @@ pub enum RequestError {
     /// The request itself is wrong.
     #[error("{0}")]
     Invalid(String),
+    /// It does not fit.
+    #[error("{0}")]
+    TooLarge(String),
     /// Right, but not now.
     #[error("{0}")]
     Conflict(String),
@@ -82,8 +87,10 @@ pub struct NewAgent {
 /// A message by command line, API or page.
 #[derive(Debug, Clone)]
 pub struct Send {
-    /// What is said.
+    /// What is said; may be empty where files come with it.
     pub text: String,
+    /// What comes with it, uploaded before.
+    pub files: Vec<NewFile>,
     /// Who says it.
     pub author: Author,
     /// A second send with the same key and agent is the first one again.
@@ -110,6 +117,9 @@ pub struct Commands {
     images: Images,
     bases: Bases,
     inbox: DurableInbox,
+    blobs: Blobs,
+    limits: AttachmentLimits,
+    uploads: Arc<Semaphore>,
     queue: Arc<dyn Queue>,
     profiles: Arc<Profiles>,
     running: Running,
@@ -124,7 +134,7 @@ pub struct Commands {
 
 impl Commands {
     /// The functions over a worker's parts.
-    pub fn new(worker: &Worker, bases: Bases) -> Self {
+    pub fn new(worker: &Worker, bases: Bases, limits: AttachmentLimits) -> Self {
         let tools = &worker.tools;
         Commands {
             db: tools.db.clone(),
@@ -132,7 +142,10 @@ impl Commands {
             backend: tools.backend.clone(),
             images: tools.images.clone(),
             bases,
-            inbox: DurableInbox::new(tools.db.clone(), worker.queue.clone()),
+            inbox: DurableInbox::new(tools.db.clone(), worker.queue.clone(), limits),
+            blobs: tools.blobs.clone(),
+            limits,
+            uploads: Arc::new(Semaphore::new(attachments::UPLOADS)),
             queue: worker.queue.clone(),
             profiles: worker.profiles.clone(),
             running: tools.running.clone(),

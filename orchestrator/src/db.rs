@@ -5,6 +5,7 @@
 //! transactions start as `BEGIN IMMEDIATE`, so no lock error reaches a tick.
 
 pub mod agents;
+pub mod attachments;
 pub mod copy;
 pub mod deliveries;
 pub mod history;

@@ -105,6 +105,8 @@ const BELIEVED: Duration = Duration::from_secs(60 * 60);
 const ALL: Duration = Duration::from_secs(60 * 60);
 /// How often what lies beside layers is looked at.
 const REST: Duration = Duration::from_secs(10 * 60);
+/// An upload that no message names is kept at least so long.
+const UPLOAD_MS: i64 = DAY_MS;
 /// A base or blob may be about to be named.
 const GRACE_MS: i64 = 60 * 60 * 1000;
 
@@ -354,18 +356,26 @@ impl Keeper {
         Ok(())
     }
 
-    /// Blobs that no delivery names.
+    /// Blobs that no delivery and no message names. Not while one is being uploaded: it may be equal.
     async fn blobs(&self, dry_run: bool, view: &mut GcView) -> Result<(), TickError> {
         let before = clock::unix_ms() - GRACE_MS;
         for (hash, bytes) in self.blobs.older_than(before).await? {
-            if self.db.names_blob(hash.as_str()).await? {
+            let uploaded = clock::unix_ms() - UPLOAD_MS;
+            if self.db.names_blob(&hash, uploaded).await? {
                 continue;
+            }
+            if !dry_run {
+                let Ok(_alone) = self.making.try_write() else {
+                    return Ok(());
+                };
+                if !self.db.forget_upload(&hash, uploaded).await? {
+                    continue;
+                }
+                faults::point("garbage.blob");
+                self.blobs.remove(&hash).await?;
             }
             view.blobs += 1;
             view.bytes += bytes;
-            if !dry_run {
-                self.blobs.remove(&hash).await?;
-            }
         }
         Ok(())
     }

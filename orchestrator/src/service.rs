@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use mayfly_domain::InstallationId;
+use mayfly_domain::{AttachmentLimits, InstallationId};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +47,8 @@ pub struct Parts {
     pub worker: WorkerConfig,
     /// Limits on the host's disk.
     pub disk: DiskConfig,
+    /// What people may attach.
+    pub attachments: AttachmentLimits,
     /// As configured.
     pub profiles: Profiles,
     /// The engine.
@@ -195,7 +197,7 @@ impl Service {
             .map_err(|error| StartError::Reconcile(Box::new(error)))?;
         let making = worker.tools.making.clone();
         let bases = Bases::new(db.clone(), store, parts.backend, installation.id, making);
-        let commands = Commands::new(&worker, bases);
+        let commands = Commands::new(&worker, bases, parts.attachments);
         let supervisor = &parts.supervisor;
         parts.lease.confirm(clock::boot_time());
         supervisor.standing("lease", worker.clone().renew(parts.lease));

@@ -12,6 +12,7 @@ pub mod commit;
 pub mod destroy;
 pub mod outcome;
 pub mod phase;
+pub mod received;
 pub mod report;
 pub mod run;
 pub mod scope;
@@ -96,6 +97,12 @@ pub enum TickError {
     /// A person said stop while the sandbox was made.
     #[error("stopped before the program started")]
     Stopped,
+    /// Somebody asked it to end before its program started.
+    #[error("asked to end before the program started: {}", .0.apology)]
+    AskedEarly(Box<EndedBadly>),
+    /// The message's files are not in the sandbox, and would not be next time.
+    #[error("its files could not be handed over: {0}")]
+    NotReceived(String),
     /// The program could not be started.
     #[error("the program could not be started: {0}")]
     NotStarted(String),

@@ -2,7 +2,9 @@
 //!
 //! Times are unix milliseconds. Fields are only ever added.
 
-use mayfly_domain::{AgentId, MessageId, MessageOutcome, ReplyFile, SnapshotId, TickId};
+use mayfly_domain::{
+    AgentId, Attachment, BlobHash, MessageId, MessageOutcome, ReplyFile, SnapshotId, TickId,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::tick::outcome::{Changes, TickOutcome};
@@ -59,6 +61,9 @@ pub struct MessageView {
     pub author: String,
     /// What was written.
     pub text: String,
+    /// What came with it, as the agent finds it in its `received` folder.
+    #[serde(default)]
+    pub files: Vec<Attachment>,
     /// When it was accepted.
     pub created_at: i64,
     /// Its outcome; none while it waits or runs.
@@ -75,6 +80,15 @@ pub struct MessageView {
     pub progress: Option<String>,
     /// What the thread was told.
     pub reply: Option<ReplyView>,
+}
+
+/// A file that was uploaded; a message may name it within a day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadView {
+    /// Its hash.
+    pub blob: BlobHash,
+    /// Its bytes.
+    pub size: u64,
 }
 
 /// What a thread was told.
@@ -326,7 +340,7 @@ pub struct GcView {
     pub states: u64,
     /// Layers.
     pub layers: u64,
-    /// Files to send that no delivery names.
+    /// Files that no message and no delivery names.
     pub blobs: u64,
     /// Bases that no agent stands on.
     pub bases: u64,

@@ -6,7 +6,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use mayfly_adapters::Local;
-use mayfly_domain::{AgentId, Author, Limits, Platform};
+use mayfly_domain::{AgentId, AttachmentLimits, Author, Limits, Platform};
 use mayfly_orchestrator::{
     agent::profile::{Profile, Profiles, SHELL},
     clock::Lease,
@@ -39,6 +39,8 @@ pub struct Setup {
     pub worker: WorkerConfig,
     /// Limits of the host's disk.
     pub disk: DiskConfig,
+    /// What may be attached.
+    pub attachments: AttachmentLimits,
     /// Further profiles.
     pub profiles: Vec<(String, Profile)>,
     /// The engine's address, where it is not the usual one.
@@ -62,6 +64,7 @@ impl Default for Setup {
                 floor_mib: 64,
                 ballast_mib: 1,
             },
+            attachments: AttachmentLimits::default(),
             profiles: Vec::new(),
             docker_host: None,
             platforms: Vec::new(),
@@ -142,6 +145,7 @@ impl World {
             data_dir: data_dir.clone(),
             worker: setup.worker,
             disk: setup.disk,
+            attachments: setup.attachments,
             profiles,
             backend,
             init: init::install(&data_dir).expect("init is written"),
@@ -219,6 +223,7 @@ impl World {
     pub async fn post(&self, agent: AgentId, text: &str) -> MessageView {
         let send = Send {
             text: text.to_owned(),
+            files: Vec::new(),
             author: Author::local("tester"),
             idempotency_key: None,
             sandbox: None,

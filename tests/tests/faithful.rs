@@ -76,6 +76,7 @@ async fn up_02_a_rebuilt_image_leaves_old_agents_where_they_are() {
     assert_eq!(world.reply(fresh, "echo $VERSION").await, "2");
     let moved = Send {
         text: "echo $VERSION $TOOL_HOME; cat v".to_owned(),
+        files: Vec::new(),
         author: mayfly_domain::Author::local("tester"),
         idempotency_key: None,
         sandbox: Some(sandbox),

@@ -251,6 +251,7 @@ async fn a_second_send_with_the_same_key_is_the_first_one_again() {
     let send = async |agent, text: &str| {
         let send = Send {
             text: text.to_owned(),
+            files: Vec::new(),
             author: Author::local("tester"),
             idempotency_key: Some("key-1".to_owned()),
             sandbox: None,

@@ -7,7 +7,7 @@ use mayfly_orchestrator::view::{AgentView, MessageView};
 use serde::Serialize;
 
 use super::{
-    portable, send,
+    attach, portable, send,
     states::{self, Shown},
 };
 use crate::{
@@ -32,17 +32,25 @@ pub(crate) async fn run(context: &Context, verb: AgentVerb) -> Result<Exit, Fail
         AgentVerb::Send {
             agent,
             text,
+            file,
+            output,
             sandbox,
             waiting,
         } => {
+            let inputs = file.iter().filter(|path| path.as_os_str() == "-").count();
+            if inputs + usize::from(text == "-") > 1 {
+                let told = "standard input is one thing only: name - once";
+                return Err(Failure::new(Exit::Usage, told));
+            }
+            let given = attach::Given::new(file, config.attachments)?;
             let text = send::read(&text)?;
-            let post = send::Post::new(context, text, sandbox, &waiting);
+            let post = send::Post::new(context, text, sandbox, &waiting).with(given, output);
             let sent = door::through(config, async |client| {
                 let post = &post;
                 post.deliver(client, &agent).await
             });
             let view = sent.await.map_err(|failure| post.told(failure))?;
-            return send::ended(context, &view, &waiting);
+            return send::ended(context, &view, &waiting, &post.saved());
         }
         AgentVerb::List => {
             let agents = door::through(config, async |client| Ok(client.agents().await?)).await?;
@@ -195,7 +203,7 @@ async fn new(
     }
     match message {
         Some(view) if screen.json => Ok(send::exit(&view, waiting)),
-        Some(view) => send::ended(context, &view, waiting),
+        Some(view) => send::ended(context, &view, waiting, &[]),
         None => {
             if !screen.json {
                 screen.answer(&agent.short);

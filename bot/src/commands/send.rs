@@ -5,6 +5,7 @@ use std::{
     ffi::OsStr,
     io::{IsTerminal, Read, stderr, stdin},
     os::unix::ffi::OsStrExt,
+    path::PathBuf,
     time::Duration,
 };
 
@@ -14,6 +15,7 @@ use mayfly_orchestrator::view::MessageView;
 use rand::RngCore;
 use tokio::time::Instant;
 
+use super::attach::{self, Given};
 use crate::{
     cli::{Context, Waiting},
     client::Client,
@@ -54,6 +56,9 @@ pub(crate) fn read(text: &OsStr) -> Result<String, Failure> {
 /// A message that may be handed over more than once and counts once.
 pub(crate) struct Post {
     body: SendBody,
+    given: Given,
+    output: Option<PathBuf>,
+    saved: RefCell<Vec<PathBuf>>,
     key: String,
     patience: Patience,
     screen: Screen,
@@ -91,8 +96,12 @@ impl Post {
             } => Patience::Until(Instant::now() + Duration::from_secs(*seconds).min(longest)),
         };
         Post {
+            given: Given::none(),
+            output: None,
+            saved: RefCell::default(),
             body: SendBody {
                 text,
+                files: Vec::new(),
                 author,
                 sandbox,
             },
@@ -103,13 +112,31 @@ impl Post {
         }
     }
 
+    /// Files to go with it, and where those of the reply are saved.
+    pub(crate) fn with(self, given: Given, output: Option<PathBuf>) -> Self {
+        Post {
+            given,
+            output,
+            ..self
+        }
+    }
+
+    /// Where the files of the reply are, in the order of the reply.
+    pub(crate) fn saved(&self) -> Vec<PathBuf> {
+        self.saved.borrow().clone()
+    }
+
     /// Hands over and waits.
     pub(crate) async fn deliver(
         &self,
         client: &Client,
         agent: &str,
     ) -> Result<MessageView, Failure> {
-        let accepted = client.send(agent, &self.body, &self.key).await?;
+        let body = SendBody {
+            files: self.given.upload(client).await?,
+            ..self.body.clone()
+        };
+        let accepted = client.send(agent, &body, &self.key).await?;
         self.accepted.replace(Some(accepted.clone()));
         match self.patience {
             Patience::None => Ok(accepted),
@@ -117,7 +144,12 @@ impl Post {
                 let spinner = self.screen.spinner();
                 let ended = self.wait(client, accepted, &spinner).await;
                 spinner.finish_and_clear();
-                ended
+                let ended = ended?;
+                if let Some(folder) = &self.output {
+                    self.saved
+                        .replace(attach::save(client, &ended, folder).await?);
+                }
+                Ok(ended)
             }
         }
     }
@@ -198,6 +230,7 @@ pub(crate) fn ended(
     context: &Context,
     view: &MessageView,
     waiting: &Waiting,
+    saved: &[PathBuf],
 ) -> Result<Exit, Failure> {
     let screen = context.screen;
     if screen.json {
@@ -208,9 +241,7 @@ pub(crate) fn ended(
     match view.outcome {
         Some(MessageOutcome::Answered) => {
             screen.answer(reply);
-            for file in view.reply.iter().flat_map(|reply| &reply.files) {
-                screen.notice(&format!("file: {}", file.name));
-            }
+            files(context, view, saved);
         }
         Some(outcome) => {
             let reason = view.reason.as_deref().unwrap_or_default();
@@ -219,6 +250,7 @@ pub(crate) fn ended(
                 "" => format!("message {} was {}", view.id.short(), outcome.as_str()),
                 told => told.to_owned(),
             });
+            files(context, view, saved);
             if outcome == MessageOutcome::Parked {
                 let again = format!("try again with: mayfly parked retry {}", view.id.short());
                 screen.notice(&again);
@@ -233,6 +265,24 @@ pub(crate) fn ended(
         )),
     }
     Ok(exit(view, waiting))
+}
+
+/// Tells where the files of the reply are.
+fn files(context: &Context, view: &MessageView, saved: &[PathBuf]) {
+    let sent = view.reply.as_ref().map_or(&[][..], |reply| &reply.files);
+    for (n, file) in sent.iter().enumerate() {
+        let size = render::bytes(file.size);
+        context.screen.notice(&match (saved.get(n), view.tick) {
+            (Some(path), _) => format!("file: {} ({size})", path.display()),
+            (None, Some(tick)) => format!(
+                "file: {} ({size}), see mayfly agent files {} {} send",
+                file.name,
+                view.agent.short(),
+                tick.short()
+            ),
+            (None, None) => format!("file: {} ({size})", file.name),
+        });
+    }
 }
 
 pub(crate) fn exit(view: &MessageView, waiting: &Waiting) -> Exit {

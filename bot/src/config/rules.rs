@@ -26,6 +26,9 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
     );
     rules.at_least("worker.max_running", config.worker.max_running as u64, 1);
     rules.at_least("worker.attempts", u64::from(config.worker.attempts), 1);
+    let attachments = &config.attachments;
+    rules.at_least("attachments.file_mib", attachments.file_mib, 1);
+    rules.at_least("attachments.message_mib", attachments.message_mib, 1);
     let host = &config.docker.host;
     let schemes = ["unix://", "tcp://", "http://"];
     rules.hold(

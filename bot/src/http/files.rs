@@ -140,18 +140,23 @@ fn bytes(entry: &FileEntry, file: std::fs::File) -> Response {
     let file = tokio::fs::File::from_std(file).take(entry.size);
     let body = Body::from_stream(ReaderStream::with_capacity(file, CHUNK));
     let name = entry.path.rsplit(|byte| *byte == b'/').next();
+    download(body, name.unwrap_or_default(), entry.size)
+}
+
+/// A file to save.
+pub(super) fn download(body: Body, name: &[u8], size: u64) -> Response {
     let escape = |byte: &u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
             char::from(*byte).to_string()
         }
         _ => format!("%{byte:02X}"),
     };
-    let name: String = name.unwrap_or_default().iter().map(escape).collect();
+    let name: String = name.iter().map(escape).collect();
     // RFC 6266.
     let disposition = format!("attachment; filename*=UTF-8''{name}");
     let mut response = body.into_response();
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_LENGTH, entry.size.into());
+    headers.insert(header::CONTENT_LENGTH, size.into());
     if let Ok(disposition) = HeaderValue::from_str(&disposition) {
         headers.insert(header::CONTENT_DISPOSITION, disposition);
     }

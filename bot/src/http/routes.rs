@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use mayfly_domain::{Author, MessageId, TickId, check_text};
+use mayfly_domain::{Author, MessageId, TickId, check_caption, check_text};
 use mayfly_orchestrator::{
     command::{NewAgent, Send, StopScope},
     retention::Ask,
@@ -200,10 +200,14 @@ async fn send(
     headers: HeaderMap,
     Body(body): Body<SendBody>,
 ) -> Made<MessageView> {
-    check_text(body.text.as_bytes())?;
+    match body.files.is_empty() {
+        true => check_text(body.text.as_bytes())?,
+        false => check_caption(body.text.as_bytes())?,
+    };
     let agent = api.commands.find_agent(&id).await?;
     let send = Send {
         text: body.text,
+        files: body.files,
         author: Author::local(body.author.unwrap_or_else(|| "api".to_owned())),
         idempotency_key: idempotency_key(&headers)?,
         sandbox: body.sandbox,

@@ -1,6 +1,6 @@
 //! Bodies of requests, for both ends.
 
-use mayfly_domain::SandboxRef;
+use mayfly_domain::{NewFile, SandboxRef};
 use serde::{Deserialize, Serialize};
 
 /// `POST /v1/agents`.
@@ -12,10 +12,14 @@ pub struct CreateBody {
 }
 
 /// `POST …/messages`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendBody {
+    /// May be empty where files come with it.
     pub text: String,
+    /// Uploaded before by `POST /v1/blobs`.
+    #[serde(default)]
+    pub files: Vec<NewFile>,
     #[serde(default)]
     pub author: Option<String>,
     #[serde(default)]

@@ -261,6 +261,7 @@ pub(super) async fn send(
         Ok(_) => {
             let send = Send {
                 text: text.clone(),
+                files: Vec::new(),
                 author: Author::local("page"),
                 idempotency_key: once,
                 sandbox: None,

@@ -191,6 +191,7 @@ fn written(event: &Event) -> String {
         | Event::Stdout { text }
         | Event::Stderr { text }
         | Event::Note { text } => text.clone(),
+        Event::Received { path, size, .. } => format!("{path}, {}", render::bytes(*size)),
         Event::Started { argv } => argv.join(" "),
         Event::Cut { bytes } => format!("{} left out", render::bytes(*bytes)),
         Event::Asked { signal, reason } => format!("{signal}: {reason}"),

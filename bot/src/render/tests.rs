@@ -139,6 +139,7 @@ fn a_waiting_message_tells_its_place() {
         seq: 1,
         author: "a".to_owned(),
         text: "t".to_owned(),
+        files: Vec::new(),
         created_at: 0,
         outcome: None,
         reason: None,

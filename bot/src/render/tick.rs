@@ -108,6 +108,10 @@ fn layer(tick: &TickView) -> String {
 fn transcript(line: &Line, screen: Screen) -> String {
     let (kind, text) = match &line.event {
         Event::Prompt { text } => ("prompt", printable(text)),
+        Event::Received { path, size, .. } => {
+            let told = format!("{path}, {}", bytes(*size));
+            ("received", one_line(&told, 400))
+        }
         Event::Started { argv } => ("started", one_line(&argv.join(" "), 400)),
         Event::Stdout { text } => ("stdout", printable(text)),
         Event::Stderr { text } => ("stderr", printable(text)),

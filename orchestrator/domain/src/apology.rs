@@ -59,6 +59,11 @@ pub enum Apology {
         /// Why, in one sentence.
         reason: String,
     },
+    /// The message's files could not be handed to the program.
+    NotReceived {
+        /// Why, in one sentence.
+        reason: String,
+    },
     /// The sandbox or the host went away in the middle.
     Interrupted {
         /// Why, in one sentence.
@@ -97,6 +102,9 @@ impl fmt::Display for Apology {
             Apology::Stopped => write!(f, "stopped"),
             Apology::Withdrawn => write!(f, "withdrawn before it ran"),
             Apology::NotStarted { reason } => write!(f, "the program did not start: {reason}"),
+            Apology::NotReceived { reason } => {
+                write!(f, "the message's files could not be handed over: {reason}")
+            }
             Apology::Interrupted { reason } => write!(f, "interrupted: {reason}"),
             Apology::GaveUp { attempts, reason } => {
                 write!(

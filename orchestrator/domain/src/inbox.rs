@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentId, MessageId, NewMessage, ThreadKey};
+use crate::{AgentId, AttachmentError, MessageId, NewMessage, ThreadKey};
 
 /// One immutable platform event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,9 +36,12 @@ pub enum InboxError {
     /// No agent belongs to this thread.
     #[error("no agent belongs to thread {0}")]
     NoAgent(ThreadKey),
-    /// This key came before with another text.
+    /// This key came before with another text or other files.
     #[error("the key \"{0}\" was already used for another message: use a new key")]
     KeyReused(String),
+    /// Its files cannot come with it.
+    #[error(transparent)]
+    Files(#[from] AttachmentError),
     /// The database did not take it.
     #[error("the message could not be stored")]
     Storage(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 mod apology;
+mod attachment;
 mod author;
 mod event;
 mod id;
@@ -14,6 +15,9 @@ mod sandbox_ref;
 mod thread;
 
 pub use apology::Apology;
+pub use attachment::{
+    Attachment, AttachmentError, AttachmentLimits, NewFile, file_names, free_name,
+};
 pub use author::Author;
 pub use event::{Channel, Event, Happened, Place, PostId, Posted, Pressed, RemoteFile, Twin};
 pub use id::{
@@ -22,7 +26,7 @@ pub use id::{
 };
 pub use inbox::{Accepted, Arrival, Inbox, InboxError};
 pub use limits::Limits;
-pub use message::{MAX_TEXT, MessageOutcome, NewMessage, TextError, check_text};
+pub use message::{MAX_TEXT, MessageOutcome, NewMessage, TextError, check_caption, check_text};
 pub use platform::{DeliverError, Platform};
 pub use reply::{Reply, ReplyFile};
 pub use sandbox_ref::{SandboxRef, SandboxRefError};

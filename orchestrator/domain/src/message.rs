@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Author, SandboxRef};
+use crate::{Author, NewFile, SandboxRef};
 
 /// Most bytes in one message's text: 1 MiB. Longer content belongs into a file.
 pub const MAX_TEXT: usize = 1 << 20;
@@ -16,6 +16,9 @@ pub struct NewMessage {
     pub author: Author,
     /// Runs this message's tick in another image; files and identity stay.
     pub sandbox: Option<SandboxRef>,
+    /// What comes with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<NewFile>,
 }
 
 /// Why a text cannot be a message.
@@ -33,6 +36,14 @@ pub enum TextError {
     /// The bytes are no text.
     #[error("the message is not valid UTF-8 at offset {0}: send binary content as a file")]
     NotUtf8(usize),
+}
+
+/// Judges raw bytes as the text of a message that brings files: it may be empty.
+pub fn check_caption(bytes: &[u8]) -> Result<&str, TextError> {
+    match check_text(bytes) {
+        Err(TextError::Empty) => Ok(""),
+        judged => judged,
+    }
 }
 
 /// Judges raw bytes as a message's text.
@@ -103,5 +114,7 @@ mod tests {
             Err(TextError::TooLong(MAX_TEXT + 1))
         );
         assert!(check_text(&vec![b'a'; MAX_TEXT]).is_ok());
+        assert_eq!(check_caption(b" "), Ok(""));
+        assert_eq!(check_caption(b"a\0b"), Err(TextError::Nul(1)));
     }
 }

@@ -36,6 +36,15 @@ pub enum Event {
         /// What the program reads.
         text: String,
     },
+    /// A file of the message lies in the sandbox.
+    Received {
+        /// Its path there.
+        path: String,
+        /// Its bytes.
+        size: u64,
+        /// Their SHA-256.
+        blob: String,
+    },
     /// The program runs.
     Started {
         /// Program and arguments.
@@ -84,6 +93,7 @@ impl Event {
     pub fn kind(&self) -> &'static str {
         match self {
             Event::Prompt { .. } => "prompt",
+            Event::Received { .. } => "received",
             Event::Started { .. } => "started",
             Event::Stdout { .. } => "stdout",
             Event::Stderr { .. } => "stderr",

@@ -144,6 +144,7 @@ async fn into(
     }
     let db = Db::open(&database).await?;
     let installation = db.adopt(&service::binding(data_dir)).await?;
+    db.forget_unnamed_uploads().await?;
     let agents = db.count_agents().await?;
     db.close().await;
     let named = Named::read(&database).await?;

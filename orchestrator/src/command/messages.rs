@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use mayfly_domain::{AgentId, Arrival, Inbox as _, InboxError, MessageId, NewMessage, check_text};
+use mayfly_domain::{
+    AgentId, Arrival, Inbox as _, InboxError, MessageId, NewMessage, check_caption, check_text,
+};
 
 use super::{
     Commands, RequestError, Send, StopScope, agents::unavailable, internal, not_found, only, suffix,
@@ -21,8 +23,12 @@ const PARKED_HINT: &str = " among the parked: `mayfly parked list` shows all";
 impl Commands {
     /// Accepts a message; durable when it returns.
     pub async fn send(&self, agent: AgentId, send: Send) -> Result<MessageView, RequestError> {
-        check_text(send.text.as_bytes())
-            .map_err(|error| RequestError::Invalid(error.to_string()))?;
+        let judged = match send.files.is_empty() {
+            true => check_text(send.text.as_bytes()),
+            false => check_caption(send.text.as_bytes()),
+        };
+        judged.map_err(|error| RequestError::Invalid(error.to_string()))?;
+        self.limits.check_count(send.files.len())?;
         self.row(agent).await?;
         if let Some(sandbox) = &send.sandbox {
             self.images.resolve(sandbox).await.map_err(unavailable)?;
@@ -41,6 +47,7 @@ impl Commands {
             text: send.text,
             author: send.author,
             sandbox: send.sandbox,
+            files: send.files,
         };
         let arrival = Arrival {
             thread: self.db.thread_of(agent).await?,
@@ -54,6 +61,7 @@ impl Commands {
             .await
             .map_err(|error| match error {
                 InboxError::KeyReused(_) => RequestError::Conflict(error.to_string()),
+                InboxError::Files(error) => error.into(),
                 InboxError::NoAgent(_) => not_found("agent", agent, ""),
                 InboxError::Storage(cause) => match cause.downcast::<DbError>() {
                     Ok(error) => (*error).into(),
@@ -179,6 +187,7 @@ impl Commands {
             agent: message.agent,
             seq: message.seq,
             author: message.author.name,
+            files: self.db.attachments(message.id).await?,
             text: message.text,
             created_at: message.created_at,
             outcome: message.outcome,

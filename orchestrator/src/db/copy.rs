@@ -26,7 +26,7 @@ pub struct Named {
     pub bases: Vec<BaseId>,
     /// Every tick may have a transcript.
     pub ticks: Vec<(AgentId, TickId)>,
-    /// Files owed or sent.
+    /// Files of messages, and files owed or sent.
     pub blobs: Vec<BlobHash>,
     /// Images of living agents.
     pub images: Vec<ImageInUse>,
@@ -177,7 +177,8 @@ impl Named {
                 registry: row.try_get(2)?,
             })
         });
-        let blobs = "SELECT DISTINCT blob FROM delivery_files ORDER BY blob";
+        let blobs =
+            "SELECT blob FROM delivery_files UNION SELECT blob FROM message_files ORDER BY blob";
         Ok(Named {
             layers: parsed("layers", column(connection, LAYERS).await?)?,
             bases: parsed("bases", column(connection, BASES).await?)?,

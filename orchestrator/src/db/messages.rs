@@ -1,13 +1,15 @@
 //! Arrivals and the messages they add up to.
 
 use mayfly_domain::{
-    Accepted, AgentId, Arrival, Author, MessageId, MessageOutcome, SandboxRef, ThreadId, TickId,
+    Accepted, AgentId, Arrival, AttachmentError, AttachmentLimits, Author, MessageId,
+    MessageOutcome, SandboxRef, ThreadId, TickId,
 };
 use sqlx::{Row as _, any::AnyRow};
 
 use super::{
     Db, DbError,
     agents::LAST,
+    attachments::{attach, uploaded},
     deliveries::{NewDelivery, owe},
     ids, parse, parse_opt,
 };
@@ -47,7 +49,9 @@ pub struct Message {
 pub enum Acceptance {
     /// Stored, now or by an earlier call with the same key.
     Accepted(Accepted),
-    /// The key belongs to another text.
+    /// Its files cannot come with it.
+    Files(AttachmentError),
+    /// The key belongs to another text or other files.
     KeyReused,
     /// No living agent has this thread.
     NoAgent,
@@ -88,8 +92,12 @@ pub(super) fn message(row: &AnyRow) -> Result<Message, DbError> {
 }
 
 impl Db {
-    /// Stores an arrival and the message's place in its lane in one transaction.
-    pub async fn accept(&self, arrival: &Arrival) -> Result<Acceptance, DbError> {
+    /// Stores an arrival, the message's place in its lane and its files in one transaction.
+    pub async fn accept(
+        &self,
+        arrival: &Arrival,
+        limits: &AttachmentLimits,
+    ) -> Result<Acceptance, DbError> {
         let now = clock::unix_ms();
         let mut tx = self.begin().await?;
         // The thread's row is taken first: commit order becomes lane order.
@@ -126,6 +134,14 @@ impl Db {
             });
         }
         let id = MessageId::new();
+        let named = arrival.message.as_ref().map_or(&[][..], |m| &m.files);
+        let files = match uploaded(&mut tx, named).await? {
+            Ok(files) => files,
+            Err(unknown) => return Ok(Acceptance::Files(unknown)),
+        };
+        if let Err(error) = limits.check(&files) {
+            return Ok(Acceptance::Files(error));
+        }
         sqlx::query(
             "INSERT INTO arrivals (thread, key, raw, message, received_at)
              VALUES ($1, $2, $3, $4, $5)",
@@ -153,6 +169,7 @@ impl Db {
             .bind(now)
             .execute(&mut *tx)
             .await?;
+            attach(&mut tx, id, &files).await?;
         }
         crate::faults::point("accept.inside");
         tx.commit().await?;

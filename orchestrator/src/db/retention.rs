@@ -170,15 +170,6 @@ impl Db {
             .await?;
         Ok(())
     }
-
-    /// Whether a delivery names this blob.
-    pub async fn names_blob(&self, hash: &str) -> Result<bool, DbError> {
-        let row = sqlx::query("SELECT count(*) FROM delivery_files WHERE blob = $1")
-            .bind(hash)
-            .fetch_one(self.reader())
-            .await?;
-        Ok(row.try_get::<i64, _>(0)? > 0)
-    }
 }
 
 const UNUSED_BASES: &str = "SELECT b.id FROM bases b WHERE COALESCE(b.used_at, b.created_at) < $1

@@ -32,6 +32,7 @@ pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
     let tried = matches!(error, TickError::NotRemoved(_) | TickError::Ended(_));
     let mut ended = match error {
         TickError::Ended(ended) => *ended,
+        TickError::AskedEarly(ended) => *ended,
         TickError::NotRemoved(error) => {
             tracing::error!(%tick, error = observe::chain(&error), "no proof of removal");
             interrupted("its sandbox could not be removed", Again::Counted)
@@ -112,6 +113,13 @@ fn judge(error: &TickError) -> EndedBadly {
                 reason: reason.clone(),
             },
             again: Again::No,
+            ..interrupted("", Again::No)
+        },
+        TickError::NotReceived(reason) => EndedBadly {
+            outcome: TickOutcome::Failed,
+            apology: Apology::NotReceived {
+                reason: reason.clone(),
+            },
             ..interrupted("", Again::No)
         },
         TickError::Backend(BackendError::BadImage { .. }) => EndedBadly {

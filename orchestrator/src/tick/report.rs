@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use mayfly_domain::{Apology, Reply, ReplyFile};
+use mayfly_domain::{Apology, Reply, ReplyFile, file_names};
 
 use super::{
     Changes, EndedBadly, Job, TickError, TickOutcome, Tools, blocking,
@@ -251,6 +251,11 @@ async fn files_to_send(
             .open_file(&job.claim.layer, "work", format!("{SEND}/{name}"))?;
         let (blob, size) = tools.blobs.put_file(opened, FILE_BYTES).await?;
         files.push(ReplyFile { name, blob, size });
+    }
+    // What an agent calls its files is hostile text too.
+    let names = file_names(files.iter().map(|file: &ReplyFile| file.name.as_str()));
+    for (file, name) in files.iter_mut().zip(names) {
+        file.name = name;
     }
     faults::point("report.files");
     usage.notes.extend(unsent.note());

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::{
     Job, Stopwatch, TickError, Tools,
     phase::Phase,
+    received::RECEIVED,
     scope::Scoped,
     spawn::Spawned,
     state::{Cause, Event, State},
@@ -44,6 +45,7 @@ pub async fn run(tools: &Tools, job: &Job, scoped: Scoped) -> Result<Ran, TickEr
     let Scoped {
         spawned,
         session,
+        asks,
         prompt,
     } = scoped;
     let Spawned {
@@ -51,7 +53,7 @@ pub async fn run(tools: &Tools, job: &Job, scoped: Scoped) -> Result<Ran, TickEr
         slots,
         layers,
         mut watch,
-        uppers,
+        ..
     } = spawned;
     let path = transcript::path(&tools.data_dir, job.claim.agent.id, job.claim.tick);
     let mut transcript = Transcript::create(&path, job.profile.limits.transcript_bytes)
@@ -63,19 +65,20 @@ pub async fn run(tools: &Tools, job: &Job, scoped: Scoped) -> Result<Ran, TickEr
             text: prompt.text.clone(),
         },
     )?;
+    for file in &prompt.files {
+        let received = Entry::Received {
+            path: format!("{RECEIVED}/{}", file.name),
+            size: file.size,
+            blob: file.blob.to_string(),
+        };
+        write(&mut transcript, received)?;
+    }
     write(
         &mut transcript,
         Entry::Started {
             argv: start.argv.clone(),
         },
     )?;
-    let asks = tools.running.enter(
-        job,
-        live.control.clone(),
-        live.init_pid,
-        uppers,
-        &tools.supervisor,
-    );
     if let Some(tick) = tools.db.tick(job.claim.tick).await?
         && tick.cancel_requested
     {

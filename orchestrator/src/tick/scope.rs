@@ -1,17 +1,18 @@
-//! Scope: the sandbox gets its permissions, and the prompt is composed.
+//! Scope: the sandbox gets its permissions and the message's files, and the prompt is composed.
 
 use mayfly_init::arguments::GATEWAY_PORT;
 
-use super::{Job, TickError, Tools, phase::Phase, spawn::Spawned};
-use crate::{agent::Prompt, faults, gateway};
+use super::{Job, TickError, Tools, phase::Phase, received, spawn::Spawned, state};
+use crate::{agent::Prompt, faults, gateway, worker::running::Asks};
 
 /// Most connections of one sandbox to its gateway at once.
 const CONNECTIONS: u32 = 64;
 
-/// A sandbox with its permissions and a prompt.
+/// A sandbox with its permissions, its files and a prompt.
 pub struct Scoped {
     pub(super) spawned: Spawned,
     pub(super) session: gateway::Session,
+    pub(super) asks: Asks,
     pub(super) prompt: Prompt,
 }
 
@@ -26,6 +27,20 @@ pub async fn scope(tools: &Tools, job: &Job, mut spawned: Spawned) -> Result<Sco
     .map_err(|error| TickError::Control(error.into()))?;
     faults::point("scope.opened");
     let control = &spawned.live.control;
+    let mut asks = tools.running.enter(
+        job,
+        control.clone(),
+        spawned.live.init_pid,
+        spawned.uppers.clone(),
+        &tools.supervisor,
+    );
+    let limits = &job.profile.limits;
+    tokio::select! {
+        given = received::hand_over(tools, control, &spawned.files, limits) => given?,
+        cause = asks.next(), if !spawned.files.is_empty() => {
+            return Err(TickError::AskedEarly(Box::new(state::asked_early(cause, limits))));
+        }
+    }
     let (forwarded, entered) = tokio::join!(
         control.forward(GATEWAY_PORT, CONNECTIONS),
         tools.db.enter_phase(&job.claim, Phase::Run, &job.image.id)
@@ -35,10 +50,12 @@ pub async fn scope(tools: &Tools, job: &Job, mut spawned: Spawned) -> Result<Sco
     spawned.watch.lap(Phase::Scope);
     faults::point("scope.after");
     Ok(Scoped {
-        spawned,
-        session,
         prompt: Prompt {
             text: job.claim.message.text.clone(),
+            files: spawned.files.clone(),
         },
+        spawned,
+        session,
+        asks,
     })
 }

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use super::{Job, Stopwatch, TickError, Tools, blocking, phase::Phase};
+use mayfly_domain::Attachment;
+
+use super::{Job, Stopwatch, TickError, Tools, blocking, phase::Phase, received};
 use crate::{
     faults,
     sandbox::{Live, SandboxSpec, SlotMount},
@@ -21,6 +23,8 @@ pub struct Spawned {
     pub(super) layers: Vec<mayfly_domain::LayerId>,
     pub(super) watch: Stopwatch,
     pub(super) uppers: Vec<std::path::PathBuf>,
+    /// The message's, still outside.
+    pub(super) files: Vec<Attachment>,
 }
 
 /// See the module.
@@ -51,7 +55,9 @@ pub async fn spawn(tools: &Tools, job: &Job) -> Result<Spawned, TickError> {
         })
         .collect();
     let upper_paths = mounts.iter().map(|mount| mount.upper.clone()).collect();
-    let spec = spec(tools, job, mounts);
+    let files = tools.db.attachments(job.claim.message.id).await?;
+    let mut spec = spec(tools, job, mounts);
+    spec.ceiling += received::longest(&files);
     let live = tools.backend.spawn(&spec).await?;
     faults::point("spawn.ready");
     watch.lap(Phase::Spawn);
@@ -61,6 +67,7 @@ pub async fn spawn(tools: &Tools, job: &Job) -> Result<Spawned, TickError> {
         layers,
         watch,
         uppers: upper_paths,
+        files,
     })
 }
 

@@ -402,6 +402,20 @@ fn asked_to_end(
 
 /// The sandbox went away without an exit. What a person or a limit asked for is answered, not
 /// repeated; anything else runs again.
+/// How a tick ends that was asked to before its program started.
+pub fn asked_early(cause: Cause, limits: &Limits) -> super::EndedBadly {
+    let verdict = gone(Some(cause), limits);
+    super::EndedBadly {
+        outcome: verdict.outcome,
+        apology: verdict.apology.unwrap_or(Apology::NoAnswer),
+        text: String::new(),
+        again: verdict.again,
+        exit_code: None,
+        usage: crate::db::ticks::Usage::default(),
+        removed: false,
+    }
+}
+
 fn gone(cause: Option<Cause>, limits: &Limits) -> Verdict {
     let end = |outcome, apology, again| Verdict {
         outcome,

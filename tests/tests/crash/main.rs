@@ -1,6 +1,7 @@
 //! The server dies, by itself or by a signal, and is started again: each message has exactly one
 //! outcome, no line is written twice or lost, nothing is left, and the head is whole.
 
+mod attachments;
 mod engine_dies;
 mod leftovers;
 mod old_data_dirs;

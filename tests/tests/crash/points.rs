@@ -102,6 +102,15 @@ const BACKUP: &[&str] = &[
     "restore.moved",
 ];
 
+/// `attachments.rs` dies at each of these.
+const ATTACHMENTS: &[&str] = &[
+    "blob.whole",
+    "upload.stored",
+    "received.emptied",
+    "received.put",
+    "garbage.blob",
+];
+
 /// A point without a crash test fails here.
 #[test]
 fn every_point_of_the_source_is_listed_here() {
@@ -111,7 +120,19 @@ fn every_point_of_the_source_is_listed_here() {
         points_in(&root.join(folder), &mut found);
     }
     let groups = [
-        ACCEPT, SPAWN, RUN, REPORT, SEAL, COMMIT, DISCARD, MERGE, BASE, RECONCILE, OTHERS, BACKUP,
+        ACCEPT,
+        SPAWN,
+        RUN,
+        REPORT,
+        SEAL,
+        COMMIT,
+        DISCARD,
+        MERGE,
+        BASE,
+        RECONCILE,
+        OTHERS,
+        BACKUP,
+        ATTACHMENTS,
     ];
     let listed: BTreeSet<String> = groups.concat().iter().map(|p| (*p).to_owned()).collect();
     assert_eq!(

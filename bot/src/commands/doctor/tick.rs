@@ -55,6 +55,7 @@ async fn talk(client: &Client, agent: &str) -> Result<MessageView, Failure> {
     rand::rng().fill_bytes(&mut random);
     let body = SendBody {
         text: "echo \"mayfly $((40 + 2)) $(id -u)\" | tee note && cat note > /dev/null".to_owned(),
+        files: Vec::new(),
         author: Some("doctor".to_owned()),
         sandbox: None,
     };

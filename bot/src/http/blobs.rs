@@ -1,0 +1,124 @@
+//! Files up and down: uploaded before a message names them, read back by the message. Nothing is held
+//! whole. What people and agents wrote is handed out as a file to save.
+
+use std::time::Duration;
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{FromRequestParts, Path, Request, State},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+    response::Response,
+    routing::{get, post},
+};
+use futures_util::StreamExt as _;
+use mayfly_domain::MessageId;
+use mayfly_orchestrator::{command::attachments::Fetched, view::UploadView};
+use tokio::time::Instant;
+
+use super::{Api, files::download, problem::Problem, serve::BODY};
+
+/// Bytes a second below which an upload is given up.
+const SLOWEST: u64 = 16 << 10;
+
+pub(super) fn router(api: Api) -> Router {
+    Router::new()
+        .route("/v1/blobs", post(upload))
+        .route("/v1/messages/{id}/files/{n}", get(reply_file))
+        .route("/v1/messages/{id}/received/{n}", get(attachment))
+        .with_state(api)
+}
+
+/// `POST /v1/blobs`: the body is the file.
+async fn upload(
+    State(api): State<Api>,
+    request: Request,
+) -> Result<(StatusCode, Json<UploadView>), Problem> {
+    let (parts, body) = request.into_parts();
+    // No browser sends this type across origins without asking first.
+    let kind = parts.headers.get(header::CONTENT_TYPE);
+    if !kind.is_some_and(|kind| {
+        kind.as_bytes()
+            .eq_ignore_ascii_case(b"application/octet-stream")
+    }) {
+        return Err(Problem::new(
+            "media-type",
+            "an upload is bytes: send the header Content-Type: application/octet-stream",
+        ));
+    }
+    let mut upload = api.commands.begin_upload(length(&parts.headers)).await?;
+    let mut body = body.into_data_stream();
+    let (began, mut size) = (Instant::now(), 0u64);
+    loop {
+        let until = began + BODY + Duration::from_secs(size / SLOWEST);
+        let piece = tokio::select! {
+            piece = tokio::time::timeout_at(until, body.next()) => piece,
+            () = api.stopping.cancelled() => {
+                return Err(Problem::new("unavailable", "the server is stopping: send it again"));
+            }
+        };
+        let piece = piece.map_err(|_| {
+            let told = "the file comes too slowly, or stands still: send it again";
+            Problem::new("timeout", told)
+        })?;
+        let Some(piece) = piece else { break };
+        let piece = piece.map_err(|error| {
+            Problem::new("invalid", format!("the file did not come whole: {error}"))
+        })?;
+        size += piece.len() as u64;
+        upload.push(&piece).await?;
+    }
+    Ok((StatusCode::CREATED, Json(upload.finish().await?)))
+}
+
+fn length(headers: &HeaderMap) -> Option<u64> {
+    headers
+        .get(header::CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
+}
+
+/// `GET /v1/messages/ID/files/N`: a file that was sent in reply, counted from 0.
+async fn reply_file(
+    State(api): State<Api>,
+    Numbered(id, n): Numbered,
+) -> Result<Response, Problem> {
+    Ok(response(api.commands.reply_file(id, n).await?))
+}
+
+/// `GET /v1/messages/ID/received/N`: a file that came with the message, counted from 0.
+async fn attachment(
+    State(api): State<Api>,
+    Numbered(id, n): Numbered,
+) -> Result<Response, Problem> {
+    Ok(response(api.commands.attachment(id, n).await?))
+}
+
+fn response(Fetched { file, content }: Fetched) -> Response {
+    let body = Body::from_stream(content.content());
+    download(body, file.name.as_bytes(), file.size)
+}
+
+/// A message and the place of a file in its list.
+struct Numbered(MessageId, usize);
+
+impl<S: Send + Sync> FromRequestParts<S> for Numbered {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Path((id, n)) = Path::<(String, String)>::from_request_parts(parts, state)
+            .await
+            .map_err(|error| Problem::new("invalid", error.body_text()))?;
+        let id = id
+            .parse()
+            .map_err(|error| Problem::new("not-found", error))?;
+        let n = n.parse().map_err(|_| {
+            Problem::new(
+                "not-found",
+                "a file is named by its place in the message's list, from 0",
+            )
+        })?;
+        Ok(Numbered(id, n))
+    }
+}

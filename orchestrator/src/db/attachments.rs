@@ -1,0 +1,138 @@
+//! What was uploaded, and the files of messages.
+
+use mayfly_domain::{Attachment, AttachmentError, BlobHash, MessageId, NewFile, file_names};
+use sqlx::Row as _;
+
+use super::{Db, DbError, Tx, parse};
+use crate::clock;
+
+/// The files a message names, by names that are fit for a folder, with their real sizes.
+pub(super) async fn uploaded(
+    tx: &mut Tx,
+    named: &[NewFile],
+) -> Result<Result<Vec<Attachment>, AttachmentError>, DbError> {
+    let names = file_names(named.iter().map(|file| file.name.as_str()));
+    let mut files = Vec::new();
+    for (file, name) in named.iter().zip(names) {
+        let row = sqlx::query("SELECT size FROM uploads WHERE blob = $1")
+            .bind(file.blob.as_str())
+            .fetch_optional(&mut **tx)
+            .await?;
+        let Some(row) = row else {
+            return Ok(Err(AttachmentError::Unknown(file.blob.clone())));
+        };
+        files.push(Attachment {
+            name,
+            blob: file.blob.clone(),
+            size: row.try_get::<i64, _>(0)?.max(0) as u64,
+        });
+    }
+    Ok(Ok(files))
+}
+
+/// Records a message's files.
+pub(super) async fn attach(
+    tx: &mut Tx,
+    message: MessageId,
+    files: &[Attachment],
+) -> Result<(), DbError> {
+    for (position, file) in files.iter().enumerate() {
+        sqlx::query(
+            "INSERT INTO message_files (message, position, name, blob, size)
+             VALUES ($1, $2, $3, $4, $5)",
+        )
+        .bind(message.to_string())
+        .bind(position as i64)
+        .bind(&file.name)
+        .bind(file.blob.as_str())
+        .bind(file.size as i64)
+        .execute(&mut **tx)
+        .await?;
+    }
+    Ok(())
+}
+
+impl Db {
+    /// A blob is whole in the store; messages may name it from now on.
+    pub async fn record_upload(&self, blob: &BlobHash, size: u64) -> Result<(), DbError> {
+        sqlx::query(
+            "INSERT INTO uploads (blob, size, uploaded_at) VALUES ($1, $2, $3)
+             ON CONFLICT (blob) DO UPDATE SET uploaded_at = $3",
+        )
+        .bind(blob.as_str())
+        .bind(size as i64)
+        .bind(clock::unix_ms())
+        .execute(self.writer())
+        .await?;
+        Ok(())
+    }
+
+    /// The files of a message, in the order its author gave them.
+    pub async fn attachments(&self, message: MessageId) -> Result<Vec<Attachment>, DbError> {
+        let id = message.to_string();
+        let rows = sqlx::query(
+            "SELECT name, blob, size FROM message_files WHERE message = $1 ORDER BY position",
+        )
+        .bind(&id)
+        .fetch_all(self.reader())
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let blob: String = row.try_get(1)?;
+                Ok(Attachment {
+                    name: row.try_get(0)?,
+                    blob: parse("message_files", &id, "blob", &blob)?,
+                    size: row.try_get::<i64, _>(2)?.max(0) as u64,
+                })
+            })
+            .collect()
+    }
+
+    /// Whether a delivery or message names this blob, or it was uploaded after this time (unix ms).
+    pub async fn names_blob(&self, blob: &BlobHash, uploaded: i64) -> Result<bool, DbError> {
+        let sql = format!(
+            "SELECT count(*) WHERE {NAMED} OR EXISTS
+            (SELECT 1 FROM uploads WHERE blob = $1 AND uploaded_at >= $2)"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(blob.as_str())
+            .bind(uploaded)
+            .fetch_one(self.reader())
+            .await?;
+        Ok(row.try_get::<i64, _>(0)? > 0)
+    }
+
+    /// Forgets an upload that nothing names and that is older than this. False if it has to stay;
+    /// after a true no message can name it, and its content may go.
+    pub async fn forget_upload(&self, blob: &BlobHash, uploaded: i64) -> Result<bool, DbError> {
+        let mut tx = self.begin().await?;
+        let sql =
+            format!("DELETE FROM uploads WHERE blob = $1 AND uploaded_at < $2 AND NOT ({NAMED})");
+        sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(blob.as_str())
+            .bind(uploaded)
+            .execute(&mut *tx)
+            .await?;
+        let sql = format!(
+            "SELECT count(*) WHERE {NAMED} OR EXISTS (SELECT 1 FROM uploads WHERE blob = $1)"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(blob.as_str())
+            .fetch_one(&mut *tx)
+            .await?;
+        let free = row.try_get::<i64, _>(0)? == 0;
+        tx.commit().await?;
+        Ok(free)
+    }
+
+    /// Uploads that no message names do not travel with a backup.
+    pub async fn forget_unnamed_uploads(&self) -> Result<(), DbError> {
+        sqlx::query("DELETE FROM uploads WHERE blob NOT IN (SELECT blob FROM message_files)")
+            .execute(self.writer())
+            .await?;
+        Ok(())
+    }
+}
+
+const NAMED: &str = "EXISTS (SELECT 1 FROM delivery_files WHERE blob = $1)
+    OR EXISTS (SELECT 1 FROM message_files WHERE blob = $1)";
