@@ -5,6 +5,7 @@
 //! own sign-in.
 
 mod body;
+mod document;
 mod events;
 mod files;
 mod gate;
@@ -25,6 +26,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use body::LIMIT as BODY_LIMIT;
+use document::Door;
 pub(crate) use files::unescaped;
 pub(crate) use gate::{Gate, same_origin, text};
 pub use listen::{ListenError, SocketFile, read_or_make_token};
@@ -108,18 +110,19 @@ impl Server {
             stopping: supervisor.stopping(),
             links: self.links(),
         };
-        let every = routes::router(api.clone())
-            .merge(events::router(api.clone()))
-            .merge(portable::router(api.clone()));
+        let every = routes::described()
+            .merge(events::described())
+            .merge(portable::described());
         let plain = every
             .clone()
-            .merge(owner::router(api.clone()))
-            .merge(portable::owner(api));
+            .merge(owner::described())
+            .merge(portable::owner())
+            .served(api.clone(), Door::Owner);
         let unix = serve::serve(self.unix, routes::finished(plain), supervisor.clone());
         supervisor.standing("http on the socket", unix);
         if let Some(tcp) = self.tcp {
             let checked = middleware::from_fn_with_state(tcp.gate.clone(), gate::check);
-            let gated = routes::finished(every).layer(checked);
+            let gated = routes::finished(every.served(api, Door::Token)).layer(checked);
             let both = gated.merge(page::router(commands, tcp.gate, tcp.sign_in));
             let tcp = serve::serve(tcp.listener, both, supervisor.clone());
             supervisor.standing("http on tcp", tcp);

@@ -43,7 +43,8 @@ struct Pages {
     sign_in: Arc<SignIn>,
 }
 
-/// The page's paths, each behind its guard.
+/// The page's paths, each behind its guard. They are for people, so the API's document has none of them.
+#[allow(clippy::disallowed_methods)]
 pub(crate) fn router(commands: Commands, gate: Arc<Gate>, sign_in: Arc<SignIn>) -> Router {
     let pages = Pages {
         commands,

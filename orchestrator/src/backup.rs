@@ -29,6 +29,7 @@ mod take;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub use manifest::{Manifest, ManifestError};
 pub use take::{Parts, take};
@@ -40,9 +41,10 @@ use crate::{
 };
 
 /// What a backup holds, and what it lacks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BackupView {
     /// Where it lies.
+    #[schema(value_type = String)]
     pub path: PathBuf,
     /// Layers in it.
     pub layers: u64,
@@ -55,7 +57,7 @@ pub struct BackupView {
 }
 
 /// An image that the machine of a restore must have or get.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImageLeft {
     /// The engine's id.
     pub id: String,

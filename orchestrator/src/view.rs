@@ -4,6 +4,7 @@
 
 use mayfly_domain::{AgentId, MessageId, MessageOutcome, ReplyFile, SnapshotId, TickId};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::tick::outcome::{Changes, TickOutcome};
 
@@ -13,7 +14,7 @@ mod states;
 pub use page::{Page, Wanted};
 
 /// One agent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AgentView {
     /// Its id.
     pub id: AgentId,
@@ -47,7 +48,7 @@ pub struct AgentView {
 }
 
 /// One message and what became of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MessageView {
     /// Its id.
     pub id: MessageId,
@@ -78,7 +79,7 @@ pub struct MessageView {
 }
 
 /// What a thread was told.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReplyView {
     /// Markdown.
     pub text: String,
@@ -87,7 +88,7 @@ pub struct ReplyView {
 }
 
 /// One tick.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TickView {
     /// Its id.
     pub id: TickId,
@@ -131,7 +132,7 @@ pub struct TickView {
 }
 
 /// What one tick used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageView {
     /// Milliseconds in each phase: spawn, scope, run, report, commit.
     pub phase_ms: [i64; 5],
@@ -144,7 +145,7 @@ pub struct UsageView {
 }
 
 /// A tick with its transcript.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TickDetail {
     /// The tick.
     pub tick: TickView,
@@ -153,7 +154,7 @@ pub struct TickDetail {
 }
 
 /// A difference between two states.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DiffView {
     /// Entries, by path.
     pub changes: Vec<ChangeView>,
@@ -166,7 +167,7 @@ pub struct DiffView {
 }
 
 /// One entry of a difference.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeView {
     /// Path in the sandbox; bytes that are no UTF-8 are replaced.
     pub path: String,
@@ -204,7 +205,7 @@ pub struct ChangeView {
 }
 
 /// One file, link or folder of a state.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FileView {
     /// Path in the sandbox; bytes that are no UTF-8 are replaced.
     pub path: String,
@@ -231,7 +232,7 @@ pub struct FileView {
 }
 
 /// A link, or a folder with what is in it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ListingView {
     /// What was asked for.
     pub entry: FileView,
@@ -242,7 +243,7 @@ pub struct ListingView {
 }
 
 /// All states of an agent, and where its head is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct GraphView {
     /// Whose.
     pub agent: AgentId,
@@ -255,7 +256,7 @@ pub struct GraphView {
 }
 
 /// One tick in the tree of states.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeView {
     /// The state it left; none where its changes were not kept.
     pub state: Option<SnapshotId>,
@@ -268,7 +269,7 @@ pub struct NodeView {
 }
 
 /// A head that was moved, or a fork made.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MoveView {
     /// Whose head: the agent's own, or a fork's.
     pub agent: AgentId,
@@ -283,7 +284,7 @@ pub struct MoveView {
 }
 
 /// What a rollback did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RollbackView {
     /// The agent, with its new head.
     pub agent: AgentView,
@@ -294,7 +295,7 @@ pub struct RollbackView {
 }
 
 /// What a `stop` did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StopView {
     /// The tick that is being ended.
     pub stopping: Option<TickId>,
@@ -303,7 +304,7 @@ pub struct StopView {
 }
 
 /// Whether the service can work.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReadyView {
     /// True if every part is.
     pub ready: bool,
@@ -315,7 +316,7 @@ pub struct ReadyView {
 }
 
 /// What `gc` removed, or would remove.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct GcView {
     /// Nothing was removed, only counted.
@@ -337,7 +338,7 @@ pub struct GcView {
 }
 
 /// What an agent's states take on disk.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiskView {
     /// Bytes of layers that only this agent needs.
     pub own_bytes: u64,
@@ -348,7 +349,7 @@ pub struct DiskView {
 }
 
 /// What an import made.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ImportView {
     /// The agent.
     pub agent: AgentView,

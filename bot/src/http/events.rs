@@ -4,14 +4,13 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    Extension, Router,
+    Extension,
     extract::State,
     http::{HeaderMap, StatusCode},
     response::{
         IntoResponse, Response,
         sse::{Event, KeepAlive, Sse},
     },
-    routing::get,
 };
 use futures_util::{Stream, StreamExt, stream};
 use mayfly_orchestrator::{
@@ -24,9 +23,12 @@ use mayfly_orchestrator::{
 };
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use utoipa::IntoParams;
+use utoipa_axum::routes;
 
 use super::{
     Api,
+    document::{Routes, ids::OfTick, refusals::Unavailable},
     patience::Patience,
     problem::Problem,
     routes::{Asked, Named},
@@ -41,20 +43,42 @@ const UNREAD: Duration = Duration::from_secs(30);
 /// The last event and its id.
 const END: &str = "end";
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 struct Resume {
+    /// The id of the last event that was seen.
+    #[param(pattern = "^([0-9]{1,19}|end)?$")]
     after: Option<String>,
 }
 
-pub(super) fn router(api: Api) -> Router {
+pub(super) fn described() -> Routes {
     let room = Arc::new(Semaphore::new(STREAMS));
-    Router::new()
-        .route("/v1/ticks/{id}/events", get(events))
-        .layer(Extension(room))
-        .with_state(api)
+    Routes::new().with(routes!(events)).holding(room)
 }
 
+/// The events of a tick as they happen.
+///
+/// Server-sent events, one for each line of the transcript: `id` is the line's number, `event` its
+/// kind, `data` the line. The last one is `end` with the tick.
+#[utoipa::path(
+    get,
+    path = "/v1/ticks/{id}/events",
+    tag = "ticks",
+    params(
+        OfTick,
+        Resume,
+        (
+            "Last-Event-ID" = Option<String>, Header, pattern = "^([0-9]{1,19}|end)$",
+            description = "As `after`, which it takes the place of."
+        ),
+    ),
+    responses(
+        (status = 200, description = "Events until `end`.", body = String, content_type = "text/event-stream"),
+        (status = 204, description = "`end` was seen: nothing follows."),
+        Unavailable,
+    )
+)]
 async fn events(
     State(api): State<Api>,
     Named(id): Named,

@@ -15,9 +15,14 @@ use mayfly_orchestrator::{
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
 use tokio_util::io::ReaderStream;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
     Api,
+    document::{
+        ids::OfAgent,
+        refusals::{Conflict, Unavailable},
+    },
     problem::Problem,
     routes::{Asked, Named},
 };
@@ -30,17 +35,23 @@ const ENTRIES: usize = 10_000;
 /// How much of a file is read at once.
 const CHUNK: usize = 64 << 10;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Span {
+    /// The tick whose state it starts at; the one before `to` where it is left out.
+    #[param(pattern = "^[0-9A-Fa-f-]{1,36}$")]
     from: Option<String>,
+    /// The tick whose state it ends at; the agent's present state where it is left out.
+    #[param(pattern = "^[0-9A-Fa-f-]{1,36}$")]
     to: Option<String>,
+    #[param(inline)]
     format: Format,
     /// JSON with the changed lines.
     text: bool,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Format {
     #[default]
@@ -50,9 +61,12 @@ enum Format {
     Unified,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct At {
+    /// The tick after which it is looked at; now where it is left out.
+    #[param(pattern = "^[0-9A-Fa-f-]{1,36}$")]
     tick: Option<String>,
     /// All below a folder.
     recursive: bool,
@@ -60,7 +74,21 @@ pub(super) struct At {
     list: bool,
 }
 
-/// `GET …/diff`.
+/// What lies between two states of an agent.
+#[utoipa::path(
+    get,
+    path = "/v1/agents/{id}/diff",
+    tag = "states",
+    params(OfAgent, Span),
+    responses(
+        (status = 200, description = "The difference.", content(
+            (DiffView = "application/json"),
+            (String = "text/plain"),
+        )),
+        Conflict,
+        Unavailable,
+    )
+)]
 pub(super) async fn diff(
     State(api): State<Api>,
     Named(id): Named,
@@ -87,7 +115,41 @@ pub(super) async fn diff(
     })
 }
 
-/// `GET …/files/PATH`: a folder or link as JSON, a file as its bytes.
+/// The folders that are an agent's state.
+#[utoipa::path(
+    get,
+    path = "/v1/agents/{id}/files",
+    tag = "states",
+    params(OfAgent, At),
+    responses(
+        (status = 200, description = "What is in the root.", body = ListingView),
+        Conflict,
+        Unavailable,
+    )
+)]
+pub(super) async fn root(api: State<Api>, at: Asked<At>, uri: Uri) -> Result<Response, Problem> {
+    files(api, at, uri).await
+}
+
+/// A folder or link as JSON, a file as its bytes.
+#[utoipa::path(
+    get,
+    path = "/v1/agents/{id}/files/{path}",
+    tag = "states",
+    params(
+        OfAgent,
+        ("path" = String, Path, description = "Path in the sandbox without the first slash; bytes that are no UTF-8 are percent-encoded."),
+        At,
+    ),
+    responses(
+        (status = 200, description = "What is there.", content(
+            (ListingView = "application/json"),
+            ("application/octet-stream"),
+        )),
+        Conflict,
+        Unavailable,
+    )
+)]
 pub(super) async fn files(
     State(api): State<Api>,
     Asked(at): Asked<At>,

@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq;
 use super::problem::Problem;
 
 /// Paths that tell nothing but whether the service works.
-const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+pub(super) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// See the module.
 pub(crate) struct Gate {

@@ -7,12 +7,11 @@ use std::{
 };
 
 use axum::{
-    Json, Router,
+    Json,
     body::{Body, Bytes},
     extract::State,
     http::header,
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use futures_util::{StreamExt, stream};
 use mayfly_orchestrator::{
@@ -22,9 +21,16 @@ use mayfly_orchestrator::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
 
 use super::{
     Api, body,
+    document::{
+        Routes,
+        ids::OfAgent,
+        refusals::{Ambiguous, Conflict, NotFound, Unavailable},
+    },
     problem::Problem,
     routes::{Asked, Named},
 };
@@ -33,13 +39,14 @@ use super::{
 const WAITING: usize = 16;
 
 /// `POST /v1/export`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportBody {
     pub agent: String,
     #[serde(default)]
     pub tick: Option<String>,
     /// What does not exist yet: a file if its name ends in `.tar`, else a folder.
+    #[schema(value_type = String)]
     pub into: PathBuf,
     #[serde(default)]
     pub compress: Compress,
@@ -48,35 +55,50 @@ pub struct ExportBody {
 }
 
 /// `POST /v1/import`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportBody {
+    #[schema(value_type = String)]
     pub from: PathBuf,
 }
 
 /// `GET /v1/agents/{id}/export`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 struct Wanted {
+    /// The tick whose state it is; the agent's present one where it is left out.
+    #[param(pattern = "^[0-9A-Fa-f-]{1,36}$")]
     tick: Option<String>,
+    #[param(inline)]
     compress: Compress,
+    /// Without the image's own files.
     without_base: bool,
 }
 
 /// What names paths of this host.
-pub(super) fn owner(api: Api) -> Router {
-    Router::new()
-        .route("/v1/export", post(export))
-        .route("/v1/import", post(import))
-        .with_state(api)
+pub(super) fn owner() -> Routes {
+    Routes::new().with(routes!(export)).with(routes!(import))
 }
 
-pub(super) fn router(api: Api) -> Router {
-    Router::new()
-        .route("/v1/agents/{id}/export", get(download))
-        .with_state(api)
+pub(super) fn described() -> Routes {
+    Routes::new().with(routes!(download))
 }
 
+/// Writes an agent as an OCI image layout to a path of this host.
+#[utoipa::path(
+    post,
+    path = "/v1/export",
+    tag = "owner",
+    request_body = ExportBody,
+    responses(
+        (status = 200, description = "Written.", body = Exported),
+        NotFound,
+        Ambiguous,
+        Conflict,
+        Unavailable,
+    )
+)]
 async fn export(
     State(api): State<Api>,
     body::Body(asked): body::Body<ExportBody>,
@@ -99,6 +121,19 @@ async fn export(
     Ok(Json(prepared.write(to).await?))
 }
 
+/// Makes an agent of an exported one that lies on this host.
+#[utoipa::path(
+    post,
+    path = "/v1/import",
+    tag = "owner",
+    request_body = ImportBody,
+    responses(
+        (status = 200, description = "Made.", body = ImportView),
+        NotFound,
+        Conflict,
+        Unavailable,
+    )
+)]
 async fn import(
     State(api): State<Api>,
     body::Body(asked): body::Body<ImportBody>,
@@ -111,6 +146,18 @@ async fn import(
     Ok(Json(api.commands.import(from).await?))
 }
 
+/// An agent as an OCI image layout: its files and history.
+#[utoipa::path(
+    get,
+    path = "/v1/agents/{id}/export",
+    tag = "states",
+    params(OfAgent, Wanted),
+    responses(
+        (status = 200, description = "A tar archive.", content(("application/x-tar"))),
+        Conflict,
+        Unavailable,
+    )
+)]
 async fn download(
     State(api): State<Api>,
     Named(id): Named,

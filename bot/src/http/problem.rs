@@ -9,11 +9,12 @@ use axum::{
 use mayfly_domain::TextError;
 use mayfly_orchestrator::command::RequestError;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::exit::Exit;
 
 /// One refused request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
     /// `urn:mayfly:` and what kind it is; programs decide by this.
     #[serde(rename = "type")]
@@ -26,7 +27,7 @@ pub struct Problem {
 }
 
 /// Kind, title, status and exit code of every problem.
-const KINDS: [(&str, &str, StatusCode, Exit); 12] = [
+pub(super) const KINDS: [(&str, &str, StatusCode, Exit); 12] = [
     (
         "not-found",
         "Not found",
@@ -36,7 +37,7 @@ const KINDS: [(&str, &str, StatusCode, Exit); 12] = [
     (
         "ambiguous",
         "Several fit",
-        StatusCode::BAD_REQUEST,
+        StatusCode::CONFLICT,
         Exit::NotFound,
     ),
     (
@@ -98,7 +99,7 @@ const KINDS: [(&str, &str, StatusCode, Exit); 12] = [
 
 impl Problem {
     /// `kind` is one of [`KINDS`].
-    pub(crate) fn new(kind: &'static str, detail: impl fmt::Display) -> Self {
+    pub(crate) fn new(kind: &str, detail: impl fmt::Display) -> Self {
         let known = KINDS.iter().find(|(name, ..)| *name == kind);
         let (_, title, status, _) = known.expect("a listed kind");
         Problem {

@@ -9,7 +9,6 @@ use axum::{
     extract::{FromRequestParts, Path, Query, State},
     http::{HeaderMap, StatusCode, request::Parts},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use mayfly_domain::{Author, MessageId, TickId, check_text};
 use mayfly_orchestrator::{
@@ -21,10 +20,17 @@ use mayfly_orchestrator::{
     },
 };
 use serde::{Deserialize, de::DeserializeOwned};
+use utoipa::IntoParams;
+use utoipa_axum::routes;
 
 use super::{
     Api,
     body::Body,
+    document::{
+        Routes,
+        ids::{OfAgent, OfMessage, OfParked, OfTick},
+        refusals::{Conflict, NotFound, Unavailable},
+    },
     files,
     problem::Problem,
     wire::{CreateBody, EmptyBody, ForkBody, GcBody, RollbackBody, SendBody, StopBody},
@@ -36,34 +42,37 @@ const MAX_WAIT: Duration = Duration::from_secs(600);
 type Answer<T> = Result<Json<T>, Problem>;
 type Made<T> = Result<(StatusCode, Json<T>), Problem>;
 
-pub(super) fn router(api: Api) -> Router {
-    Router::new()
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready))
-        .route("/v1/agents", get(agents).post(create))
-        .route("/v1/agents/{id}", get(agent).delete(remove))
-        .route("/v1/agents/{id}/messages", post(send))
-        .route("/v1/agents/{id}/ticks", get(ticks))
-        .route("/v1/agents/{id}/graph", get(graph))
-        .route("/v1/agents/{id}/diff", get(files::diff))
-        .route("/v1/agents/{id}/files", get(files::files))
-        .route("/v1/agents/{id}/files/", get(files::files))
-        .route("/v1/agents/{id}/files/{*path}", get(files::files))
-        .route("/v1/agents/{id}/rollback", post(rollback))
-        .route("/v1/agents/{id}/fork", post(fork))
-        .route("/v1/agents/{id}/stop", post(stop))
-        .route("/v1/messages/{id}", get(message))
-        .route("/v1/messages/{id}/retry", post(retry))
-        .route("/v1/ticks/{id}", get(tick))
-        .route("/v1/parked", get(parked))
-        .route("/v1/gc", post(gc))
-        .with_state(api)
+pub(super) fn described() -> Routes {
+    Routes::new()
+        .with(routes!(health))
+        .with(routes!(ready))
+        .with(routes!(agents, create))
+        .with(routes!(agent, remove))
+        .with(routes!(send))
+        .with(routes!(ticks))
+        .with(routes!(graph))
+        .with(routes!(files::diff))
+        .with(routes!(files::root))
+        .with_rest(routes!(files::files))
+        .with(routes!(rollback))
+        .with(routes!(fork))
+        .with(routes!(stop))
+        .with(routes!(message))
+        .with(routes!(retry))
+        .with(routes!(tick))
+        .with(routes!(parked))
+        .with(routes!(gc))
 }
 
 /// A router that also answers what no route takes; to be called after the last merge.
 pub(super) fn finished(router: Router) -> Router {
     router
-        .fallback(async || Problem::new("not-found", "there is no such path: see the README"))
+        .fallback(async || {
+            Problem::new(
+                "not-found",
+                "there is no such path: GET /v1/openapi.json tells all",
+            )
+        })
         .method_not_allowed_fallback(async || {
             Problem::new("no-method", "this path does not take this method")
         })
@@ -94,15 +103,20 @@ impl<S: std::marker::Send + Sync, T: DeserializeOwned> FromRequestParts<S> for A
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 struct Wait {
+    /// Seconds to wait for the outcome, at most 600 of them.
+    #[param(minimum = 0, maximum = 18446744073709551615_usize)]
     wait: u64,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 struct Force {
+    /// Also while forks stand on its state; they keep what they share.
     force: bool,
 }
 
@@ -112,10 +126,15 @@ const PAGE: u32 = 100;
 const MAX_PAGE: u32 = 1000;
 
 /// A page, by the `next` of the one before.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 struct Paging {
+    /// Items of the page; 100 where it is left out.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
+    /// The `next` of the page before; left out for the first.
+    #[param(format = "uuid")]
     after: Option<String>,
 }
 
@@ -156,6 +175,27 @@ impl Api {
     }
 }
 
+/// Whether the server answers.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    tag = "service",
+    responses((status = 200, description = "It does.", body = String, content_type = "text/plain"))
+)]
+async fn health() -> &'static str {
+    "ok\n"
+}
+
+/// Whether messages would be run.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    tag = "service",
+    responses(
+        (status = 200, description = "They would.", body = ReadyView),
+        (status = 503, description = "They would not, and why.", body = ReadyView),
+    )
+)]
 async fn ready(State(api): State<Api>) -> Response {
     let ready: ReadyView = api.commands.ready().await;
     let status = match ready.ready {
@@ -165,10 +205,26 @@ async fn ready(State(api): State<Api>) -> Response {
     (status, Json(ready)).into_response()
 }
 
+/// Agents, newest first.
+#[utoipa::path(
+    get,
+    path = "/v1/agents",
+    tag = "agents",
+    params(Paging),
+    responses((status = 200, description = "A page.", body = Page<AgentView>))
+)]
 async fn agents(State(api): State<Api>, Asked(asked): Asked<Paging>) -> Answer<Page<AgentView>> {
     Ok(Json(api.commands.agents(asked.wanted()?).await?))
 }
 
+/// A new agent.
+#[utoipa::path(
+    post,
+    path = "/v1/agents",
+    tag = "agents",
+    request_body = CreateBody,
+    responses((status = 201, description = "Made.", body = AgentView), NotFound, Unavailable)
+)]
 async fn create(State(api): State<Api>, Body(asked): Body<CreateBody>) -> Made<AgentView> {
     let CreateBody { profile, sandbox } = asked;
     let made = api
@@ -178,11 +234,29 @@ async fn create(State(api): State<Api>, Body(asked): Body<CreateBody>) -> Made<A
     Ok((StatusCode::CREATED, Json(made)))
 }
 
+/// One agent, with what its states take on disk.
+#[utoipa::path(
+    get,
+    path = "/v1/agents/{id}",
+    tag = "agents",
+    params(OfAgent),
+    responses((status = 200, description = "The agent.", body = AgentView))
+)]
 async fn agent(State(api): State<Api>, Named(id): Named) -> Answer<AgentView> {
     let agent = api.commands.find_agent(&id).await?;
     Ok(Json(api.commands.agent_with_disk(agent).await?))
 }
 
+/// Removes an agent and what only it needs.
+///
+/// Refused while a tick runs, and while forks stand on its state unless forced.
+#[utoipa::path(
+    delete,
+    path = "/v1/agents/{id}",
+    tag = "agents",
+    params(OfAgent, Force),
+    responses((status = 204, description = "Removed."), Conflict, Unavailable)
+)]
 async fn remove(
     State(api): State<Api>,
     Named(id): Named,
@@ -193,6 +267,29 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Sends a message, which runs as one tick.
+///
+/// It is durable when this answers, also without an outcome.
+#[utoipa::path(
+    post,
+    path = "/v1/agents/{id}/messages",
+    tag = "messages",
+    params(
+        OfAgent,
+        Wait,
+        (
+            "Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,255}$",
+            description = "A second message with the same key is the first one again."
+        ),
+    ),
+    request_body = SendBody,
+    responses(
+        (status = 200, description = "It has its outcome.", body = MessageView),
+        (status = 202, description = "It waits or runs.", body = MessageView),
+        Conflict,
+        Unavailable,
+    )
+)]
 async fn send(
     State(api): State<Api>,
     Named(id): Named,
@@ -233,6 +330,14 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
+/// Ticks of an agent, newest first.
+#[utoipa::path(
+    get,
+    path = "/v1/agents/{id}/ticks",
+    tag = "ticks",
+    params(OfAgent, Paging),
+    responses((status = 200, description = "A page.", body = Page<TickView>))
+)]
 async fn ticks(
     State(api): State<Api>,
     Named(id): Named,
@@ -243,11 +348,28 @@ async fn ticks(
     Ok(Json(page))
 }
 
+/// All states of an agent as a tree, and where its head is.
+#[utoipa::path(
+    get,
+    path = "/v1/agents/{id}/graph",
+    tag = "states",
+    params(OfAgent),
+    responses((status = 200, description = "The tree.", body = GraphView))
+)]
 async fn graph(State(api): State<Api>, Named(id): Named) -> Answer<GraphView> {
     let agent = api.commands.find_agent(&id).await?;
     Ok(Json(api.commands.graph(agent).await?))
 }
 
+/// Moves an agent's head to another state of its own.
+#[utoipa::path(
+    post,
+    path = "/v1/agents/{id}/rollback",
+    tag = "states",
+    params(OfAgent),
+    request_body = RollbackBody,
+    responses((status = 200, description = "Moved.", body = RollbackView), Conflict, Unavailable)
+)]
 async fn rollback(
     State(api): State<Api>,
     Named(id): Named,
@@ -258,6 +380,15 @@ async fn rollback(
     Ok(Json(api.commands.rollback(agent, to).await?))
 }
 
+/// A second agent on the same state.
+#[utoipa::path(
+    post,
+    path = "/v1/agents/{id}/fork",
+    tag = "states",
+    params(OfAgent),
+    request_body = ForkBody,
+    responses((status = 201, description = "Made.", body = AgentView), Conflict, Unavailable)
+)]
 async fn fork(
     State(api): State<Api>,
     Named(id): Named,
@@ -269,6 +400,15 @@ async fn fork(
     Ok((StatusCode::CREATED, Json(forked)))
 }
 
+/// Ends the running tick; messages that wait stay, or are withdrawn.
+#[utoipa::path(
+    post,
+    path = "/v1/agents/{id}/stop",
+    tag = "messages",
+    params(OfAgent),
+    request_body = StopBody,
+    responses((status = 200, description = "What was stopped.", body = StopView), Unavailable)
+)]
 async fn stop(
     State(api): State<Api>,
     Named(id): Named,
@@ -282,6 +422,14 @@ async fn stop(
     Ok(Json(api.commands.stop(agent, scope).await?))
 }
 
+/// One message and what became of it.
+#[utoipa::path(
+    get,
+    path = "/v1/messages/{id}",
+    tag = "messages",
+    params(OfMessage, Wait),
+    responses((status = 200, description = "The message.", body = MessageView))
+)]
 async fn message(
     State(api): State<Api>,
     Named(id): Named,
@@ -293,6 +441,15 @@ async fn message(
     Ok(Json(api.wait(id, asked.wait).await?))
 }
 
+/// Puts a parked message back into its lane.
+#[utoipa::path(
+    post,
+    path = "/v1/messages/{id}/retry",
+    tag = "messages",
+    params(OfParked),
+    request_body = EmptyBody,
+    responses((status = 200, description = "It waits again.", body = MessageView), Conflict, Unavailable)
+)]
 async fn retry(
     State(api): State<Api>,
     Named(id): Named,
@@ -301,11 +458,27 @@ async fn retry(
     Ok(Json(api.commands.retry(&id).await?))
 }
 
+/// One tick with its transcript.
+#[utoipa::path(
+    get,
+    path = "/v1/ticks/{id}",
+    tag = "ticks",
+    params(OfTick),
+    responses((status = 200, description = "The tick.", body = TickDetail))
+)]
 async fn tick(State(api): State<Api>, Named(id): Named) -> Answer<TickDetail> {
     let tick = api.commands.find_tick(&id).await?;
     Ok(Json(api.commands.tick(tick).await?))
 }
 
+/// Removes what nothing needs any more, or says what would go.
+#[utoipa::path(
+    post,
+    path = "/v1/gc",
+    tag = "service",
+    request_body = GcBody,
+    responses((status = 200, description = "What went, or would go.", body = GcView), Unavailable)
+)]
 async fn gc(State(api): State<Api>, Body(body): Body<GcBody>) -> Answer<GcView> {
     let GcBody {
         dry_run,
@@ -318,6 +491,13 @@ async fn gc(State(api): State<Api>, Body(body): Body<GcBody>) -> Answer<GcView> 
     Ok(Json(api.commands.gc(ask).await?))
 }
 
+/// Messages that wait for a person, oldest first.
+#[utoipa::path(
+    get,
+    path = "/v1/parked",
+    tag = "messages",
+    responses((status = 200, description = "All of them.", body = Vec<MessageView>))
+)]
 async fn parked(State(api): State<Api>) -> Answer<Vec<MessageView>> {
     Ok(Json(api.commands.parked().await?))
 }

@@ -2,9 +2,10 @@
 
 use mayfly_domain::SandboxRef;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// `POST /v1/agents`.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CreateBody {
     pub profile: Option<String>,
@@ -12,7 +13,7 @@ pub struct CreateBody {
 }
 
 /// `POST …/messages`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendBody {
     pub text: String,
@@ -23,28 +24,28 @@ pub struct SendBody {
 }
 
 /// `POST …/rollback`.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RollbackBody {
     pub to: Option<String>,
 }
 
 /// `POST …/fork`.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForkBody {
     pub at: Option<String>,
 }
 
 /// `POST …/stop`.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StopBody {
     pub all: bool,
 }
 
 /// `POST /v1/gc`.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GcBody {
     pub dry_run: bool,
@@ -52,6 +53,6 @@ pub struct GcBody {
 }
 
 /// For writes that say nothing more.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EmptyBody {}

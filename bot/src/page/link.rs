@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
     Pages,
@@ -27,7 +28,7 @@ pub(crate) struct Links {
 }
 
 /// A link to the page.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct LinkView {
     /// To be opened once.
     pub(crate) link: String,

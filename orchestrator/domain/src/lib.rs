@@ -11,6 +11,8 @@ mod message;
 mod platform;
 mod reply;
 mod sandbox_ref;
+#[cfg(feature = "schema")]
+mod schema;
 mod thread;
 
 pub use apology::Apology;

@@ -53,6 +53,7 @@ pub fn check_text(bytes: &[u8]) -> Result<&str, TextError> {
 
 /// The one visible outcome of an accepted message (promise P1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MessageOutcome {
     /// The agent's reply is owed or posted.

@@ -15,6 +15,7 @@ pub struct Reply {
 
 /// A file sent with a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ReplyFile {
     /// Name without folders, as people see it.
     pub name: String,

@@ -12,11 +12,12 @@ use std::{
 
 use mayfly_domain::{AgentId, TickId};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::clock;
 
 /// One numbered event.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Line {
     /// From 1, without gaps.
     pub n: u64,
@@ -28,7 +29,7 @@ pub struct Line {
 }
 
 /// What can happen in a tick.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// The message as the program was given it.

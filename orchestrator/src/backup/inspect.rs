@@ -14,6 +14,7 @@ use std::{
 use mayfly_domain::AgentId;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 
 use super::Manifest;
 use crate::{
@@ -26,7 +27,7 @@ use crate::{
 const SLACK: u64 = 8192;
 
 /// What was found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LayersView {
     /// Layers and bases that were looked at.
     pub looked_at: u64,
@@ -37,7 +38,7 @@ pub struct LayersView {
 }
 
 /// One damaged folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Damage {
     /// `l/<layer>` or `b/<base>`.
     pub folder: String,

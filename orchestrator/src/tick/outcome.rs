@@ -1,9 +1,10 @@
 //! How a tick ends.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// How a tick ended, as stored and shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TickOutcome {
     /// The program answered.
@@ -51,7 +52,7 @@ impl TickOutcome {
 }
 
 /// Whether a tick's files became part of the head; said in every notice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Changes {
     /// The head moved to this tick's state.

@@ -11,6 +11,7 @@ use std::{
 use mayfly_domain::{BaseId, LayerId, TickId};
 use serde::{Deserialize, Serialize};
 use sha2::Digest;
+use utoipa::ToSchema;
 
 use super::{
     super::{Slot, Store, StoreError, checked, tree::Tree},
@@ -64,7 +65,7 @@ pub struct TickLayer {
 }
 
 /// What an export made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Exported {
     /// The manifest's, `sha256:…`: the name of exactly this state and history.
     pub digest: String,
