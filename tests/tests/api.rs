@@ -136,7 +136,7 @@ fn what_is_not_a_message_is_refused_by_name_and_leaves_none() {
     let bad: [(&[u8], u16, &str, &str); 12] = [
         (b"", 400, "invalid", "missing field `text`"),
         (b"{", 400, "invalid", "EOF"),
-        (b"[]", 400, "invalid", "length 0"),
+        (b"[]", 400, "invalid", "an object is wanted"),
         (b"{\"text\":\"\"}", 400, "invalid", "the message is empty"),
         (
             b"{\"text\":\" \\n\"}",

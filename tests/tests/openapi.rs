@@ -85,7 +85,8 @@ fn the_document_is_openapi_3_1() {
             let told = String::from_utf8_lossy(&output.stdout).into_owned();
             (output.status.success(), told)
         };
-        assert_eq!(validates(&document).0, true, "{}", validates(&document).1);
+        let (valid, told) = validates(&document);
+        assert!(valid, "{told}");
         let mut broken = document.clone();
         broken["paths"]["/v1/agents"]["get"]["responses"] = json!({ "200": {} });
         assert!(!validates(&broken).0);
@@ -181,4 +182,94 @@ fn on_tcp_the_document_wants_the_token_and_tells_so() {
 #[allow(clippy::disallowed_methods)]
 fn full() -> bool {
     std::env::var("MAYFLY_TESTS_FULL").is_ok_and(|full| full == "1")
+}
+
+/// An agent with ticks, states and a fork: something to be asked for.
+fn with_something_in_it() -> Server {
+    let server = started();
+    let made = ask(&server, &post("/v1/agents", "{}")).json();
+    let agent = made["id"].as_str().expect("an id");
+    for text in ["echo one > f; cat f", "echo two >> f; exit 3"] {
+        let path = format!("/v1/agents/{agent}/messages?wait=60");
+        let said = ask(&server, &post(&path, &json!({ "text": text }).to_string()));
+        assert_eq!(said.status, 200, "{}", said.body);
+    }
+    let forked = ask(&server, &post(&format!("/v1/agents/{agent}/fork"), "{}"));
+    assert_eq!(forked.status, 201, "{}", forked.body);
+    server
+}
+
+/// Tries to refute a document for so many seconds; what was found, or nothing, and all that was said.
+fn refute(server: &Server, document: &Value, seconds: &str, more: &[&str]) -> (bool, String) {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = scratch.path().join("openapi.json");
+    std::fs::write(&path, document.to_string()).expect("written");
+    let output = Command::new(python().join("bin/schemathesis"))
+        .current_dir(scratch.path())
+        .env("MAYFLY_ADDRESS", format!("http://{}", server.address()))
+        .env("MAYFLY_TOKEN", token(server))
+        .arg("--config-file")
+        .arg(folder().join("schemathesis.toml"))
+        .arg("run")
+        .arg(&path)
+        .args([
+            "--checks",
+            "all",
+            "--no-color",
+            "--generation-database",
+            "none",
+        ])
+        .args(["--max-time", seconds])
+        .args(more)
+        .output()
+        .expect("it starts");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = told + &String::from_utf8_lossy(&output.stderr);
+    // 1 is a refutation; everything else is that it could not try.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{told}");
+    (output.status.success(), told)
+}
+
+#[test]
+fn the_document_is_true() {
+    let mut server = with_something_in_it();
+    let [_, document] = documents(&server);
+    // The same requests each time, so that a change is what makes a difference; other ones at length.
+    let (seconds, more): (_, &[&str]) = match full() {
+        true => ("240", &[]),
+        false => ("60", &["--seed", "1"]),
+    };
+    let (holds, told) = refute(&server, &document, seconds, more);
+    assert!(holds, "{told}");
+    let all = operations(&document).len();
+    assert!(told.contains(&format!("Tested: {all}\n")), "{told}");
+    assert!(server.running(), "{}", server.log());
+    assert_eq!(ask(&server, &get("/readyz")).status, 200);
+}
+
+#[test]
+fn a_document_that_lies_is_refuted() {
+    let server = with_something_in_it();
+    let [_, mut document] = documents(&server);
+    let responses = &mut document["paths"]["/v1/agents/{id}"]["get"]["responses"];
+    assert!(
+        responses
+            .as_object_mut()
+            .expect("responses")
+            .remove("404")
+            .is_some()
+    );
+    let only = [
+        "--seed",
+        "1",
+        "--include-operation-id",
+        "agent",
+        "--phases",
+        "fuzzing",
+    ];
+    let (holds, told) = refute(&server, &document, "20", &only);
+    assert!(
+        !holds && told.contains("Undocumented HTTP status code"),
+        "{told}"
+    );
 }

@@ -71,6 +71,11 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| Problem::from(TextError::NotUtf8(error.valid_up_to())))?;
     let text = if text.trim().is_empty() { "{}" } else { text };
+    // serde would also take the values alone, in order.
+    if text.trim_start().starts_with('[') {
+        let told = "the body is an array: an object is wanted, with names";
+        return Err(Problem::new("invalid", told));
+    }
     serde_json::from_str(text).map_err(|error| {
         Problem::new(
             "invalid",
@@ -98,6 +103,7 @@ mod tests {
         assert!(fault(b"{\"text\":\"a\xff\"}").contains("not valid UTF-8 at offset 10"));
         assert!(fault(b"{\"txt\":1}").contains("unknown field `txt`"));
         assert!(fault(b"{").contains("EOF"));
+        assert!(fault(b" [null]").contains("an object is wanted"));
         assert!(parse::<Wanted>(b"").is_ok());
     }
 

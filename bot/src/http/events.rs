@@ -74,7 +74,7 @@ pub(super) fn described() -> Routes {
         ),
     ),
     responses(
-        (status = 200, description = "Events until `end`.", body = String, content_type = "text/event-stream"),
+        (status = 200, description = "Events until `end`.", content(("text/event-stream"))),
         (status = 204, description = "`end` was seen: nothing follows."),
         Unavailable,
     )

@@ -138,7 +138,10 @@ pub(super) async fn root(api: State<Api>, at: Asked<At>, uri: Uri) -> Result<Res
     tag = "states",
     params(
         OfAgent,
-        ("path" = String, Path, description = "Path in the sandbox without the first slash; bytes that are no UTF-8 are percent-encoded."),
+        (
+            "path" = String, Path, pattern = r"^(?!([^\u0000]*/)?\.\.(/|$))[^\u0000]*$",
+            description = "From the root, without the first slash; it may be any bytes."
+        ),
         At,
     ),
     responses(

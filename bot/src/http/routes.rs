@@ -284,8 +284,13 @@ async fn remove(
     ),
     request_body = SendBody,
     responses(
-        (status = 200, description = "It has its outcome.", body = MessageView),
-        (status = 202, description = "It waits or runs.", body = MessageView),
+        (status = 200, description = "It has its outcome.", body = MessageView, links(
+            ("tick" = (operation_id = "tick", parameters(("id" = "$response.body#/tick")))),
+            ("events" = (operation_id = "events", parameters(("id" = "$response.body#/tick")))),
+        )),
+        (status = 202, description = "It waits or runs.", body = MessageView, links(
+            ("message" = (operation_id = "message", parameters(("id" = "$response.body#/id")))),
+        )),
         Conflict,
         Unavailable,
     )
@@ -336,7 +341,9 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     path = "/v1/agents/{id}/ticks",
     tag = "ticks",
     params(OfAgent, Paging),
-    responses((status = 200, description = "A page.", body = Page<TickView>))
+    responses((status = 200, description = "A page.", body = Page<TickView>, links(
+        ("tick" = (operation_id = "tick", parameters(("id" = "$response.body#/items/0/id")))),
+    )))
 )]
 async fn ticks(
     State(api): State<Api>,
@@ -496,7 +503,9 @@ async fn gc(State(api): State<Api>, Body(body): Body<GcBody>) -> Answer<GcView> 
     get,
     path = "/v1/parked",
     tag = "messages",
-    responses((status = 200, description = "All of them.", body = Vec<MessageView>))
+    responses((status = 200, description = "All of them.", body = Vec<MessageView>, links(
+        ("retry" = (operation_id = "retry", parameters(("id" = "$response.body#/0/id")))),
+    )))
 )]
 async fn parked(State(api): State<Api>) -> Answer<Vec<MessageView>> {
     Ok(Json(api.commands.parked().await?))

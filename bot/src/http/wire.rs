@@ -16,6 +16,12 @@ pub struct CreateBody {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendBody {
+    /// What is said; not only white space, at most 1 MiB.
+    #[schema(
+        min_length = 1,
+        max_length = 1048576,
+        pattern = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
+    )]
     pub text: String,
     #[serde(default)]
     pub author: Option<String>,
@@ -27,6 +33,8 @@ pub struct SendBody {
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RollbackBody {
+    /// The tick whose state to stand on; the state before the last tick where it is left out.
+    #[schema(pattern = "^[0-9A-Fa-f-]{1,36}$")]
     pub to: Option<String>,
 }
 
@@ -34,6 +42,8 @@ pub struct RollbackBody {
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForkBody {
+    /// The tick whose state to stand on; the agent's present one where it is left out.
+    #[schema(pattern = "^[0-9A-Fa-f-]{1,36}$")]
     pub at: Option<String>,
 }
 

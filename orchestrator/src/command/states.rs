@@ -123,7 +123,13 @@ impl From<LookError> for RequestError {
                 path,
                 " in that state: `mayfly agent files AGENT [TICK]` shows what it has",
             ),
-            other => RequestError::Invalid(other.to_string()),
+            LookError::Outside { path, slots } => {
+                not_found("file", path, format!(": an agent's files lie in {slots}"))
+            }
+            LookError::NoFolder { path, what, hint } => {
+                not_found("folder", path, format!(": it is {what}{hint}"))
+            }
+            error @ LookError::NoPath { .. } => RequestError::Invalid(error.to_string()),
         }
     }
 }

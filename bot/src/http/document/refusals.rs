@@ -146,10 +146,17 @@ fn content(schema: Schema) -> utoipa::openapi::Content {
 
 /// A problem of this kind.
 fn schema(kind: &str) -> Schema {
-    let only = |value| ObjectBuilder::new().enum_values(Some([value]));
+    let only = |of, value| {
+        ObjectBuilder::new()
+            .schema_type(of)
+            .enum_values(Some([value]))
+    };
     let known = ObjectBuilder::new()
-        .property("type", only(json!(format!("urn:mayfly:{kind}"))))
-        .property("status", only(json!(code(kind))));
+        .property(
+            "type",
+            only(Type::String, json!(format!("urn:mayfly:{kind}"))),
+        )
+        .property("status", only(Type::Integer, json!(code(kind))));
     AllOfBuilder::new()
         .item(Ref::from_schema_name("Problem"))
         .item(known)
