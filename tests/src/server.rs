@@ -26,6 +26,8 @@ pub struct Server {
     child: Option<Child>,
     environment: Vec<(String, String)>,
     verb: Vec<&'static str>,
+    /// Length of the log at the latest start.
+    logged: usize,
 }
 
 impl Server {
@@ -47,6 +49,7 @@ impl Server {
                 ("MAYFLY__DISK__BALLAST_MIB".to_owned(), "1".to_owned()),
             ],
             verb: vec!["serve"],
+            logged: 0,
         }
     }
 
@@ -154,6 +157,7 @@ impl Server {
 
     fn spawn(&mut self) {
         assert!(self.child.is_none(), "a server runs already");
+        self.logged = self.log().len();
         let log = File::options()
             .create(true)
             .append(true)
@@ -175,10 +179,20 @@ impl Server {
 
     /// Where it listens on TCP, as its latest start says.
     pub fn address(&self) -> String {
-        let log = self.log();
-        let said = log.rsplit("listens on http://").next();
-        let address = said.and_then(|rest| rest.split(' ').next());
-        address.expect("it listens on TCP").to_owned()
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // It may answer on the socket a moment before it says where else.
+            let log = self.log();
+            let said = log[self.logged..].rsplit_once("listens on http://");
+            if let Some((address, _)) = said.and_then(|(_, rest)| rest.split_once(' ')) {
+                return address.to_owned();
+            }
+            assert!(
+                Instant::now() < deadline,
+                "it does not listen on TCP: {log}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Whether the server process lives.
