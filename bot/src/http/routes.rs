@@ -223,7 +223,7 @@ async fn agents(State(api): State<Api>, Asked(asked): Asked<Paging>) -> Answer<P
     path = "/v1/agents",
     tag = "agents",
     request_body = CreateBody,
-    responses((status = 201, description = "Made.", body = AgentView), NotFound, Unavailable)
+    responses((status = 201, description = "Made.", body = AgentView), NotFound, Conflict, Unavailable)
 )]
 async fn create(State(api): State<Api>, Body(asked): Body<CreateBody>) -> Made<AgentView> {
     let CreateBody { profile, sandbox } = asked;

@@ -226,7 +226,7 @@ impl Commands {
 pub(super) fn unavailable(error: BackendError) -> RequestError {
     match &error {
         BackendError::BadImage { .. } | BackendError::OtherImage { .. } => {
-            RequestError::Invalid(error.to_string())
+            RequestError::Conflict(error.to_string())
         }
         BackendError::Down { .. } => RequestError::Unavailable(format!(
             "{}: start it, or name another with docker.host",
