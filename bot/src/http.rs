@@ -25,6 +25,7 @@ use mayfly_orchestrator::{command::Commands, supervise::Supervisor};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use blobs::{Numbered, fetched};
 pub(crate) use body::LIMIT as BODY_LIMIT;
 pub(crate) use files::unescaped;
 pub(crate) use gate::{Gate, same_origin, text};

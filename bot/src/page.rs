@@ -10,6 +10,7 @@ mod guard;
 mod layout;
 mod link;
 mod moves;
+mod said;
 mod sign_in;
 mod text;
 mod tick;
@@ -57,13 +58,19 @@ pub(crate) fn router(commands: Commands, gate: Arc<Gate>, sign_in: Arc<SignIn>) 
         .route("/", get(agents::list))
         .route("/agents", post(agents::create))
         .route("/agents/{id}", get(chat::show))
-        .route("/agents/{id}/messages", post(chat::send))
+        // Files have limits of their own, and are not held in memory.
+        .route(
+            "/agents/{id}/messages",
+            post(chat::send).layer(DefaultBodyLimit::disable()),
+        )
         .route(
             "/agents/{id}/rollback",
             get(moves::ask_undo).post(moves::rollback),
         )
         .route("/agents/{id}/fork", get(moves::ask_fork).post(moves::fork))
         .route("/agents/{id}/stop", post(moves::stop))
+        .route("/messages/{id}/files/{n}", get(chat::reply_file))
+        .route("/messages/{id}/received/{n}", get(chat::attachment))
         .route("/messages/{id}/retry", post(moves::retry))
         .route("/ticks/{id}", get(tick::show))
         .route("/ticks/{id}/rollback", get(moves::ask_rollback_to))

@@ -84,6 +84,21 @@ async fn a_person_works_by_the_page() {
     say(&browser, "cat f").await;
     answered(&browser, "hello").await;
 
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a b.txt");
+    std::fs::write(&file, "from outside").expect("it is written");
+    browser.write("#files", file.to_str().expect("UTF-8")).await;
+    let copy = "mkdir -p send; cp received/a* send/out.txt; cat received/a*";
+    say(&browser, copy).await;
+    answered(&browser, "from outside").await;
+    let both = "return [...document.querySelectorAll('.files a')].map(a => a.innerText)";
+    assert_eq!(browser.run(both).await, json!(["a b.txt", "out.txt"]));
+    let read = "const links = [...document.querySelectorAll('.files a')];
+         const all = await Promise.all(links.map(a => fetch(a.href)));
+         return Promise.all(all.map(async a => [await a.text(), a.headers.get('content-disposition').split(';')[0]]))";
+    let saved = json!(["from outside", "attachment"]);
+    assert_eq!(browser.run(read).await, json!([saved, saved]));
+
     let origin = browser.address().await;
     browser.press("#fork").await;
     browser.press("#yes").await;

@@ -313,6 +313,31 @@ fn only_the_pages_own_forms_do_anything() {
             let refused = me.post_as(path, &[&ours], &fields);
             assert_eq!(refused.status, 403, "{path} {key}: {}", refused.body);
         }
+        if path.ends_with("/messages") {
+            let form = |key: &str| {
+                let part = |name: &str, text: &str| {
+                    format!("--x\r\ncontent-disposition: form-data; name={name}\r\n\r\n{text}\r\n")
+                };
+                let file = part("files; filename=f", "content");
+                [
+                    part("form_key", key),
+                    file,
+                    part("text", "true"),
+                    "--x--\r\n".to_owned(),
+                ]
+                .concat()
+            };
+            for body in [form(""), form(&other.form_key), form("").split_off(60)] {
+                let host = format!("host: {}", server.address());
+                let head = format!("POST {path}\n{host}\n{ours}\n{}", me.cookie);
+                let head = format!("{head}\ncontent-type: multipart/form-data; boundary=x");
+                let refused = on_tcp(&server.address(), &request(&head, body.as_bytes()));
+                assert!([400, 403].contains(&refused.status), "{}", refused.body);
+            }
+            let blobs = server.data_dir().join("blobs");
+            let kept = std::fs::read_dir(blobs).map_or(0, |blobs| blobs.count());
+            assert_eq!(kept, 0, "nothing is stored for others");
+        }
         let rebound = "host: evil.test";
         let head = format!(
             "POST {path}\n{rebound}\norigin: http://evil.test\n{}",

@@ -85,7 +85,7 @@ async fn reply_file(
     State(api): State<Api>,
     Numbered(id, n): Numbered,
 ) -> Result<Response, Problem> {
-    Ok(response(api.commands.reply_file(id, n).await?))
+    Ok(fetched(api.commands.reply_file(id, n).await?))
 }
 
 /// `GET /v1/messages/ID/received/N`: a file that came with the message, counted from 0.
@@ -93,16 +93,17 @@ async fn attachment(
     State(api): State<Api>,
     Numbered(id, n): Numbered,
 ) -> Result<Response, Problem> {
-    Ok(response(api.commands.attachment(id, n).await?))
+    Ok(fetched(api.commands.attachment(id, n).await?))
 }
 
-fn response(Fetched { file, content }: Fetched) -> Response {
+/// As a file to save.
+pub(crate) fn fetched(Fetched { file, content }: Fetched) -> Response {
     let body = Body::from_stream(content.content());
     download(body, file.name.as_bytes(), file.size)
 }
 
 /// A message and the place of a file in its list.
-struct Numbered(MessageId, usize);
+pub(crate) struct Numbered(pub(crate) MessageId, pub(crate) usize);
 
 impl<S: Send + Sync> FromRequestParts<S> for Numbered {
     type Rejection = Problem;

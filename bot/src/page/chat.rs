@@ -2,11 +2,11 @@
 
 use axum::{
     Extension,
-    extract::{Path, State},
+    extract::{Path, Request, State},
     response::{IntoResponse as _, Redirect, Response},
 };
 use maud::{Markup, html};
-use mayfly_domain::{Author, MessageId, MessageOutcome, check_text};
+use mayfly_domain::{Author, MessageId, MessageOutcome, check_caption, check_text};
 use mayfly_orchestrator::{
     command::Send,
     view::{AgentView, MessageView, Page, TickView, Wanted},
@@ -16,14 +16,14 @@ use serde::Deserialize;
 use super::{
     Pages,
     agents::{Older, address, is_busy, state},
-    form::Form,
     layout::{Refused, Sheet, key},
+    said::{self, Said},
     sign_in::Session,
-    text::{beginning, said, typed},
+    text::{beginning, said},
     tick,
 };
 use crate::{
-    http::{Asked, Problem},
+    http::{Asked, Numbered, Problem, fetched},
     render,
 };
 
@@ -147,6 +147,7 @@ fn one(message: &MessageView, session: &Session) -> Markup {
             div.said.person {
                 p.who { (said(&message.author)) " · " (render::time(message.created_at)) }
                 (text(&message.text))
+                (files(message.files.iter().map(|file| (file.name.as_str(), file.size)), &format!("/messages/{}/received", message.id)))
             }
             (outcome(message, session))
         }
@@ -174,13 +175,7 @@ fn outcome(message: &MessageView, session: &Session) -> Markup {
             @if message.outcome.is_none() { p { (said(&render::state(message))) } }
             @if let Some(reply) = &message.reply {
                 (text(&reply.text))
-                @if !reply.files.is_empty() {
-                    ul.files {
-                        @for file in &reply.files {
-                            li { (said(&render::one_line(&file.name, 200))) " " span.mute { (render::bytes(file.size)) } }
-                        }
-                    }
-                }
+                (files(reply.files.iter().map(|file| (file.name.as_str(), file.size)), &format!("/messages/{}/files", message.id)))
             }
             @if let (None, Some(reason)) = (&message.reply, &message.reason) { p { (said(reason)) } }
             @if message.outcome == Some(MessageOutcome::Parked) {
@@ -188,6 +183,26 @@ fn outcome(message: &MessageView, session: &Session) -> Markup {
             }
         }
     }
+}
+
+/// Each is a link to save it by.
+fn files<'a>(files: impl ExactSizeIterator<Item = (&'a str, u64)>, at: &str) -> Markup {
+    html! {
+        @if files.len() > 0 {
+            ul.files {
+                @for (n, (name, size)) in files.enumerate() {
+                    li {
+                        a href={ (at) "/" (n) } download { (said_name(name)) }
+                        " " span.mute { (render::bytes(size)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn said_name(name: &str) -> String {
+    said(&render::one_line(name, 200))
 }
 
 fn text(text: &str) -> Markup {
@@ -201,14 +216,16 @@ fn text(text: &str) -> Markup {
 /// The form's own key makes a second press the first one again.
 fn say(agent: &AgentView, session: &Session, draft: &str) -> Markup {
     html! {
-        form.say #say method="post" action={ (address(agent.id)) "/messages" } {
+        form.say #say method="post" enctype="multipart/form-data" action={ (address(agent.id)) "/messages" } {
             (key(session))
             input type="hidden" name="once" value={ "page:" (MessageId::new()) };
             label for="text" { "Message to agent " (agent.short) }
             // A browser drops the first line end.
-            textarea #text name="text" rows="3" required dir="auto" aria-describedby="send-hint" { "\n" (draft) }
+            textarea #text name="text" rows="3" dir="auto" aria-describedby="send-hint" { "\n" (draft) }
             div.row {
                 button.primary #send { "Send" }
+                label for="files" { "Files" }
+                input #files type="file" name="files" multiple;
                 span.mute #send-hint { span.scripted { "Ctrl + Enter sends" } }
                 noscript { a href=(address(agent.id)) { "Look again for the answer" } }
             }
@@ -241,11 +258,20 @@ fn beside(agent: &AgentView, ticks: &Page<TickView>) -> Markup {
     }
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Say {
-    text: String,
-    #[serde(default)]
-    once: Option<String>,
+/// `GET /messages/ID/files/N`: a file that was sent in reply.
+pub(super) async fn reply_file(
+    State(pages): State<Pages>,
+    Numbered(id, n): Numbered,
+) -> Result<Response, Refused> {
+    Ok(fetched(pages.commands.reply_file(id, n).await?))
+}
+
+/// `GET /messages/ID/received/N`: a file that came with a message.
+pub(super) async fn attachment(
+    State(pages): State<Pages>,
+    Numbered(id, n): Numbered,
+) -> Result<Response, Refused> {
+    Ok(fetched(pages.commands.attachment(id, n).await?))
 }
 
 /// `POST /agents/ID/messages`.
@@ -253,32 +279,35 @@ pub(super) async fn send(
     State(pages): State<Pages>,
     Extension(session): Extension<Session>,
     Path(id): Path<String>,
-    Form(Say { text, once }): Form<Say>,
+    request: Request,
 ) -> Result<Response, Refused> {
     let agent = pages.commands.find_agent(&id).await?;
-    let text = typed(&text);
-    let sent = match check_text(text.as_bytes()) {
+    let to = address(agent);
+    let Said { text, once, files } = said::read(&pages, &session, request)
+        .await
+        .map_err(|refused| refused.back(to.clone()))?;
+    let judged = match files.is_empty() {
+        true => check_text(text.as_bytes()),
+        false => check_caption(text.as_bytes()),
+    };
+    let sent = match judged {
         Ok(_) => {
             let send = Send {
                 text: text.clone(),
-                files: Vec::new(),
+                files,
                 author: Author::local("page"),
                 idempotency_key: once,
                 sandbox: None,
             };
-            pages
-                .commands
-                .send(agent, send)
-                .await
-                .map_err(Problem::from)
+            let sent = pages.commands.send(agent, send).await;
+            sent.map_err(Problem::from)
         }
         Err(error) => Err(error.into()),
     };
     let Err(problem) = sent else {
-        let to = format!("{}#say", address(agent));
-        return Ok(Redirect::to(&to).into_response());
+        return Ok(Redirect::to(&format!("{to}#say")).into_response());
     };
     let view = pages.commands.agent(agent).await?;
-    let refused = Refused::from(problem).back(address(agent));
+    let refused = Refused::from(problem).back(to);
     Err(refused.rest(say(&view, &session, &text)))
 }

@@ -36,15 +36,20 @@ impl<S: Send + Sync, T: DeserializeOwned + 'static> FromRequest<S> for Form<T> {
             Problem::new("timeout", told)
         })?;
         let axum::Form(Keyed { form_key, fields }) = read.map_err(problem)?;
-        let known = session.ok_or_else(wrong_key)?;
-        match bool::from(known.form.as_bytes().ct_eq(form_key.as_bytes())) {
-            true => Ok(Form(fields)),
-            false => Err(wrong_key().into()),
-        }
+        check(&session.ok_or_else(wrong_key)?, &form_key)?;
+        Ok(Form(fields))
     }
 }
 
-fn wrong_key() -> Problem {
+/// Whether a key is that of the session's forms.
+pub(super) fn check(session: &Session, key: &str) -> Result<(), Problem> {
+    match bool::from(session.form.as_bytes().ct_eq(key.as_bytes())) {
+        true => Ok(()),
+        false => Err(wrong_key()),
+    }
+}
+
+pub(super) fn wrong_key() -> Problem {
     Problem::new(
         "forbidden",
         "this form is of an earlier session or another page: nothing was done; reload it, then send it again",
