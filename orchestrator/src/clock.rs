@@ -46,18 +46,41 @@ pub const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// When the worker last sent a renewal that was then confirmed. Its age counts from the sending.
 #[derive(Debug, Clone, Default)]
-pub struct Lease(Arc<AtomicU64>);
+pub struct Lease(Arc<Renewals>);
+
+/// By the boot clock, in milliseconds.
+#[derive(Debug, Default)]
+struct Renewals {
+    sent: AtomicU64,
+    /// When the last renewal came that found the one before it stale.
+    late: AtomicU64,
+}
 
 impl Lease {
     /// Records a renewal that was sent at `sent` ([`boot_time`]) and has been confirmed.
     pub fn confirm(&self, sent: Duration) {
-        self.0.fetch_max(sent.as_millis() as u64, Ordering::Relaxed);
+        let before = self
+            .0
+            .sent
+            .fetch_max(sent.as_millis() as u64, Ordering::Relaxed);
+        let now = boot_time();
+        if before != 0 && now.saturating_sub(Duration::from_millis(before)) >= STALE {
+            self.0
+                .late
+                .fetch_max(now.as_millis() as u64, Ordering::Relaxed);
+        }
     }
 
     /// Whether heartbeats may be sent.
     pub fn fresh(&self) -> bool {
-        let sent = Duration::from_millis(self.0.load(Ordering::Relaxed));
+        let sent = Duration::from_millis(self.0.sent.load(Ordering::Relaxed));
         !sent.is_zero() && boot_time().saturating_sub(sent) < STALE
+    }
+
+    /// Whether heartbeats were withheld at some time since `since` ([`boot_time`]).
+    pub fn lapsed_since(&self, since: Duration) -> bool {
+        let late = self.0.late.load(Ordering::Relaxed);
+        !self.fresh() || late != 0 && u128::from(late) >= since.as_millis()
     }
 }
 
@@ -81,5 +104,20 @@ mod tests {
         assert!(!lease.fresh());
         lease.confirm(boot_time());
         assert!(lease.fresh());
+    }
+
+    #[test]
+    fn a_lease_remembers_that_it_lapsed() {
+        let lease = Lease::default();
+        let before = boot_time();
+        lease.confirm(before);
+        assert!(!lease.lapsed_since(before));
+        let lease = Lease::default();
+        lease.confirm(before.saturating_sub(STALE));
+        assert!(lease.lapsed_since(before), "it is stale");
+        lease.confirm(boot_time());
+        assert!(lease.fresh() && lease.lapsed_since(before), "it was stale");
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(!lease.lapsed_since(boot_time()));
     }
 }

@@ -5,8 +5,11 @@
 //! transactions start as `BEGIN IMMEDIATE`, so no lock error reaches a tick.
 
 pub mod agents;
+pub mod claims;
 pub mod copy;
 pub mod deliveries;
+mod digits;
+pub mod endings;
 pub mod history;
 pub mod images;
 pub mod installation;
@@ -14,6 +17,7 @@ pub mod messages;
 pub mod pins;
 pub mod portable;
 pub mod retention;
+pub mod shown;
 pub mod snapshots;
 pub mod ticks;
 
@@ -21,6 +25,7 @@ use std::{
     fs::OpenOptions,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -99,6 +104,7 @@ pub struct Db {
     write: AnyPool,
     read: AnyPool,
     done: pins::Done,
+    held: Arc<pins::Held>,
 }
 
 /// A write transaction; rolled back when dropped.
@@ -150,6 +156,7 @@ impl Db {
             write,
             read,
             done: pins::Done::default(),
+            held: Arc::default(),
         })
     }
 

@@ -32,6 +32,8 @@ use crate::{
 
 /// Between two rounds.
 const PERIOD: Duration = Duration::from_secs(5);
+/// Folders whose rows are looked up at once.
+const LOOKED_UP: usize = 500;
 /// Patience of one removal; the next round goes on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -198,18 +200,16 @@ pub async fn folders(tools: &Tools) -> Result<(), TickError> {
     let (layers, bases) = blocking(move || -> Result<_, crate::snapshot::StoreError> {
         store.empty_trash()?;
         store.discard_unfinished_bases()?;
-        let layers = [store.list_layers()?, store.list_unsealed()?].concat();
+        let mut layers = [store.list_layers()?, store.list_unsealed()?].concat();
+        layers.sort_unstable();
         Ok((layers, store.list_bases()?))
     })
     .await??;
-    for layer in layers {
-        // In this order: a tick that is over now has written its row, if ever it does.
-        let db = &tools.db;
-        if db.layer_may_be_written(&layer).await? || db.knows_layer(&layer).await? {
-            continue;
+    for layers in layers.chunks(LOOKED_UP) {
+        for layer in tools.db.unnamed_layers(layers).await? {
+            remove_folders(tools, layer).await?;
+            faults::point("reconcile.folder");
         }
-        remove_folders(tools, &layer).await?;
-        faults::point("reconcile.folder");
     }
     let known = tools.db.bases().await?;
     for base in bases {
@@ -233,14 +233,17 @@ pub async fn lanes(tools: &Tools, queue: &Arc<dyn Queue>) -> Result<(), TickErro
 /// Merges chains that come near the mount limit, and those that hold much for states that have
 /// expired.
 pub async fn chains(tools: &Tools) -> Result<(), TickError> {
-    let long = tools
-        .db
-        .heads_with_layers(merging::MERGE_FROM as i64)
-        .await?;
+    let at_least = merging::MERGE_FROM as i64;
     // One broken chain does not keep the others long.
     let mut last = Ok(());
-    for agent in long {
-        last = last.and(merging::merge(tools, agent).await);
+    for due in tools.keeper.chains_due() {
+        for agent in tools.db.heads_with_layers(at_least, due).await? {
+            let merged = merging::merge(tools, agent).await;
+            if merged.is_err() {
+                tools.keeper.touch(agent);
+            }
+            last = last.and(merged);
+        }
     }
     for (agent, state) in tools.keeper.worth_merging() {
         last = last.and(merging::merge_state(tools, agent, state).await);

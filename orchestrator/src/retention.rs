@@ -135,6 +135,9 @@ pub struct Keeper {
 struct Seen {
     /// Agents of which something changed.
     touched: BTreeSet<AgentId>,
+    /// The same, for the length of their chains; and when all were looked at last.
+    chains: BTreeSet<AgentId>,
+    all_chains: Option<Duration>,
     /// When all were looked at last, by the boot clock.
     all: Option<Duration>,
     rest: Option<Duration>,
@@ -172,7 +175,22 @@ impl Keeper {
 
     /// Something of this agent changed: its layers are looked at in the next round.
     pub fn touch(&self, agent: AgentId) {
-        self.seen(|seen| seen.touched.insert(agent));
+        self.seen(|seen| {
+            seen.touched.insert(agent);
+            seen.chains.insert(agent);
+        });
+    }
+
+    /// Agents whose chains may have become long; none stands for all agents, from time to time.
+    pub fn chains_due(&self) -> Vec<Option<AgentId>> {
+        self.seen(|seen| {
+            let touched = std::mem::take(&mut seen.chains);
+            if is_due(seen.all_chains, ALL) {
+                seen.all_chains = Some(clock::boot_time());
+                return vec![None];
+            }
+            touched.into_iter().map(Some).collect()
+        })
     }
 
     /// States that hold much for what has expired, to be merged; each is told once.
@@ -236,11 +254,7 @@ impl Keeper {
 
     /// What an agent's states take on disk, by rows: what only it needs, and what others need too.
     pub async fn disk_of(&self, agent: AgentId) -> Result<(u64, u64), crate::db::DbError> {
-        let families = self.db.families().await?;
-        let Some(agents) = families.iter().find(|family| family.contains(&agent)) else {
-            return Ok((0, 0));
-        };
-        Ok(self.db.family(agents).await?.disk_of(agent))
+        Ok(self.db.relatives(agent).await?.disk_of(agent))
     }
 
     /// What a base takes on disk, measured once.
@@ -295,11 +309,23 @@ impl Keeper {
         view: &mut GcView,
     ) -> Result<(), TickError> {
         self.db.release_pins().await?;
-        for agents in self.db.families().await? {
-            if !all && !agents.iter().any(|agent| touched.contains(agent)) {
+        let members: Vec<AgentId> = match all {
+            true => {
+                let families = self.db.families().await?;
+                families
+                    .iter()
+                    .filter_map(|family| family.first().copied())
+                    .collect()
+            }
+            false => touched.iter().copied().collect(),
+        };
+        let mut done = HashSet::new();
+        for one in members {
+            if done.contains(&one) {
                 continue;
             }
-            let family = self.db.family(&agents).await?;
+            let family = self.db.family(one).await?;
+            done.extend(family.members.iter().map(|member| member.agent));
             let mut plan = self.plan(&family);
             if plan.is_empty() {
                 self.remember_merges(&family, &plan);
@@ -311,7 +337,7 @@ impl Keeper {
             }
             plan = self
                 .db
-                .collect(&agents, |family| {
+                .collect(one, |family| {
                     let plan = self.plan(family);
                     self.remember_merges(family, &plan);
                     plan

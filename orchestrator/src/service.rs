@@ -176,6 +176,7 @@ impl Service {
             host_disk,
             attempts: parts.worker.attempts,
             making,
+            lease: parts.lease.clone(),
             keeper,
         };
         let worker = Worker {

@@ -29,6 +29,7 @@ pub mod exclude;
 mod files;
 mod fix;
 mod lines;
+mod listing;
 mod measure;
 mod merge;
 pub mod merging;

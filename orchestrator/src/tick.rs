@@ -18,7 +18,7 @@ pub mod scope;
 pub mod spawn;
 pub mod state;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use mayfly_domain::{Apology, InstallationId};
 use tokio::sync::RwLock;
@@ -26,7 +26,8 @@ use tokio::sync::RwLock;
 use crate::{
     agent::profile::Profile,
     blobs::Blobs,
-    db::{Db, agents::Base, ticks::Claim},
+    clock::Lease,
+    db::{Db, agents::Base, claims::Claim},
     images::Images,
     retention::Keeper,
     sandbox::{Backend, BackendError, Image},
@@ -64,6 +65,8 @@ pub struct Tools {
     pub host_disk: HostDisk,
     /// Interrupted ticks per message before it is parked.
     pub attempts: u32,
+    /// The worker's right to run ticks.
+    pub lease: Lease,
     /// What stays and what goes.
     pub keeper: Keeper,
     /// Shared while something is made that no row names yet (a merged layer, a base); held alone
@@ -82,6 +85,8 @@ pub struct Job {
     pub image: Image,
     /// The base its slots stand on.
     pub base: Base,
+    /// When it was claimed, by the boot clock.
+    pub begun: Duration,
 }
 
 /// Why a tick ended before its commit.
@@ -142,7 +147,7 @@ pub struct EndedBadly {
     /// Exit code.
     pub exit_code: Option<i32>,
     /// What was used.
-    pub usage: crate::db::ticks::Usage,
+    pub usage: crate::db::endings::Usage,
     /// Whether the sandbox is proved to be gone.
     pub removed: bool,
 }
@@ -165,7 +170,7 @@ async fn attempt(tools: &Tools, job: &Job) -> Result<(), TickError> {
 /// Measures phases, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch {
-    since: std::time::Duration,
+    since: Duration,
     phases: [i64; 5],
 }
 

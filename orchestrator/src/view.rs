@@ -230,15 +230,18 @@ pub struct FileView {
     pub target: Option<String>,
 }
 
-/// A link, or a folder with what is in it.
+/// A link, or a folder and one page of what is in it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ListingView {
     /// What was asked for.
     pub entry: FileView,
-    /// What is in it, by path.
+    /// What is in it; a folder comes before what is in it, names are in the order of their bytes.
     pub entries: Vec<FileView>,
     /// There is more than is listed.
     pub more: bool,
+    /// The next page's `after`: a path, percent-encoded; none on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// All states of an agent, and where its head is.

@@ -292,6 +292,7 @@ impl Worker {
             return Ok(None);
         };
         let base = db.base(&agent.base).await?;
+        let begun = clock::boot_time();
         let claimed = db.claim(lane, &self.identity.id, self.identity.epoch, names);
         let claim = match claimed.await {
             Ok(Some(claim)) => claim,
@@ -306,6 +307,7 @@ impl Worker {
             profile,
             image,
             base,
+            begun,
         };
         let (tools, tick) = (self.tools.clone(), job.claim.tick);
         tracing::info!(%tick, agent = %lane, "tick");

@@ -5,6 +5,8 @@
 
 pub mod bare;
 pub mod figure;
+pub mod idle;
+pub mod load;
 pub mod memory;
 pub mod neighbour;
 pub mod points;

@@ -152,7 +152,8 @@ impl Server {
             && answer.starts_with("HTTP/1.1 200")
     }
 
-    fn spawn(&mut self) {
+    /// Starts the server without waiting for it.
+    pub fn spawn(&mut self) {
         assert!(self.child.is_none(), "a server runs already");
         let log = File::options()
             .create(true)

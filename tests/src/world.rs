@@ -275,6 +275,13 @@ impl World {
         }
     }
 
+    /// Ends every loop of the service; what faces ask is answered still, and nothing else is at work.
+    pub async fn rest(&self) {
+        self.service().drain().await;
+        let ended = self.supervisor.stop(Duration::from_secs(30)).await;
+        assert!(ended, "tasks are left");
+    }
+
     /// Comes to rest and fails if anything is left.
     pub async fn end(self) {
         self.end_owing(0).await;

@@ -25,6 +25,7 @@ use serde_json::Value;
 const EVERYTHING: Listed = Listed {
     recursive: true,
     most: 10_000,
+    after: None,
 };
 
 /// All of a state but its folders' content: path to mode, size, mtime, link target, digest.
@@ -419,11 +420,10 @@ async fn a_reader_keeps_its_layers_until_it_is_done() {
         .expect("it is there")
         .head;
     let pinned = db
-        .pin(read, &[head], "test")
+        .pin(read, &[head])
         .await
         .expect("a pin")
         .expect("it is kept");
-    assert_eq!(world.sql("SELECT count(*) FROM pins"), "2");
     for agent in [read, other] {
         world
             .commands()
@@ -784,6 +784,42 @@ fn the_graph_shows_what_was_left_what_was_discarded_and_where_forks_begin() {
         .iter()
         .map(|m| &m["reason"]);
     assert_eq!(reasons.collect::<Vec<_>>(), ["rollback", "fork"]);
+    server.stop();
+    server.assert_nothing_left();
+}
+
+#[test]
+fn a_folder_of_many_files_is_listed_whole_and_the_api_gives_it_in_pages() {
+    let mut server = started();
+    let agent = server.agent();
+    say(
+        &server,
+        &agent,
+        "mkdir many; cd many; seq 2500 | xargs touch; echo ok",
+    );
+    let view = server.json(&["agent", "files", &agent, "head", "/work/many"]);
+    assert_eq!(view["entries"].as_array().expect("a list").len(), 2500);
+    assert_eq!(view["more"], false);
+    let get = |query: &str| {
+        let path = format!("/v1/agents/{agent}/files/work/many?{query}");
+        on_socket(server.data_dir(), &get(&path))
+    };
+    let page = get("limit=1000").json();
+    assert_eq!(page["entries"].as_array().expect("a list").len(), 1000);
+    let next = page["next"].as_str().expect("there are more").to_owned();
+    let page = get(&format!("limit=1&after={next}")).json();
+    let (last, first) = (&next, page["entries"][0]["path"].as_str());
+    assert!(first.expect("a path") > &last[..], "{page}");
+    assert!(
+        get("limit=1&after=/home/x")
+            .problem(400, "invalid")
+            .contains("first page")
+    );
+    assert!(
+        get("limit=5000")
+            .problem(400, "invalid")
+            .contains("limit=5000")
+    );
     server.stop();
     server.assert_nothing_left();
 }

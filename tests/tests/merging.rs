@@ -41,7 +41,7 @@ async fn chained(keep_ticks: u64) -> (World, AgentId, Vec<TickView>) {
 /// The number in `f` of the agent's state, read as an export does: with a pin, from the folders.
 async fn read(world: &World, agent: AgentId, tick: &TickView) -> Option<String> {
     let tools = &world.service().worker().tools;
-    let pinned = tools.db.pin(agent, &[tick.after], "test").await.unwrap()?;
+    let pinned = tools.db.pin(agent, &[tick.after]).await.unwrap()?;
     let state = pinned.states[0].clone();
     // Long enough for a collection to come between.
     tokio::time::sleep(Duration::from_millis(20)).await;

@@ -209,7 +209,7 @@ async fn forks_pins_and_undelivered_files_keep_what_they_need() {
     let db = &world.service().worker().tools.db;
     world.reply(agent, "echo one > f").await;
     let read = state_of(&world.say(agent, "echo two >> f").await, &world).await;
-    let pinned = db.pin(agent, &[Some(read)], "test").await.unwrap().unwrap();
+    let pinned = db.pin(agent, &[Some(read)]).await.unwrap().unwrap();
     let fork = world.commands().fork(agent, None).await.unwrap().id;
     for n in 0..4 {
         world.reply(agent, &format!("echo {n} > g{n}")).await;

@@ -63,7 +63,7 @@ impl Client {
             .await
     }
 
-    /// What lies at a path; without a tick, in the head.
+    /// What lies at a path, page by page; without a tick, in the head.
     pub async fn files(
         &self,
         agent: &str,
@@ -72,8 +72,15 @@ impl Client {
         recursive: bool,
     ) -> Answer<ListingView> {
         let path = files_path(agent, tick, path);
-        self.get(&format!("{path}list=true&recursive={recursive}"))
-            .await
+        let path = format!("{path}list=true&recursive={recursive}&limit=1000");
+        let mut all: ListingView = self.get(&path).await?;
+        while let Some(next) = all.next.take() {
+            let next = format!("{path}&after={}", escaped(&next));
+            let page: ListingView = self.get(&next).await?;
+            all.entries.extend(page.entries);
+            (all.next, all.more) = (page.next, page.more);
+        }
+        Ok(all)
     }
 
     /// Writes a file's bytes to `out`; `begun` tells whether any were.

@@ -79,12 +79,6 @@ pub(crate) async fn files(
     });
     let view = view.await?;
     screen.show(&view, render::listing);
-    if view.more && !screen.json {
-        let count = view.entries.len();
-        screen.notice(&format!(
-            "there are more than these {count}: look into a folder of it"
-        ));
-    }
     Ok(Exit::Ok)
 }
 

@@ -19,14 +19,12 @@ use tokio_util::io::ReaderStream;
 use super::{
     Api,
     problem::Problem,
-    routes::{Asked, Named},
+    routes::{Asked, Named, most},
 };
 use crate::{render, screen::Screen};
 
 /// Changes that one answer lists; the others are counted.
 const CHANGES: usize = 10_000;
-/// Entries that one answer lists.
-const ENTRIES: usize = 10_000;
 /// How much of a file is read at once.
 const CHUNK: usize = 64 << 10;
 
@@ -58,6 +56,8 @@ pub(super) struct At {
     recursive: bool,
     /// Tell about a file in place of sending it.
     list: bool,
+    limit: Option<u32>,
+    after: Option<String>,
 }
 
 /// `GET …/diff`.
@@ -98,7 +98,8 @@ pub(super) async fn files(
     let tick = api.tick_id(at.tick.as_deref()).await?;
     let listed = Listed {
         recursive: at.recursive,
-        most: ENTRIES,
+        most: most(at.limit)? as usize,
+        after: at.after.as_deref().map(unescaped),
     };
     let looked = api.commands.look(agent, tick, path, listed).await?;
     match looked {

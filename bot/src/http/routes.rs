@@ -119,13 +119,20 @@ struct Paging {
     after: Option<String>,
 }
 
+/// Items of the longest page that was asked for.
+pub(super) fn most(limit: Option<u32>) -> Result<u32, Problem> {
+    match limit.unwrap_or(PAGE) {
+        most @ 1..=MAX_PAGE => Ok(most),
+        other => Err(Problem::new(
+            "invalid",
+            format!("limit={other} is not 1 to {MAX_PAGE}"),
+        )),
+    }
+}
+
 impl Paging {
     fn wanted<Id: FromStr>(self) -> Result<Wanted<Id>, Problem> {
-        let most = self.limit.unwrap_or(PAGE);
-        if !(1..=MAX_PAGE).contains(&most) {
-            let told = format!("limit={most} is not 1 to {MAX_PAGE}");
-            return Err(Problem::new("invalid", told));
-        }
+        let most = most(self.limit)?;
         let after = self.after.as_deref().map(str::parse).transpose();
         let after = after.map_err(|_| {
             let told = "after is not the \"next\" of a page: leave it out for the first page";

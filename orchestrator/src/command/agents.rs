@@ -7,7 +7,7 @@ use crate::{
     agent::profile::SHELL,
     bases::BaseError,
     clock,
-    db::agents::Agent,
+    db::{agents::Agent, shown::ShownAgent},
     observe,
     sandbox::BackendError,
     view::{AgentView, DiskView, Page, Wanted},
@@ -59,15 +59,14 @@ impl Commands {
 
     /// One agent.
     pub async fn agent(&self, id: AgentId) -> Result<AgentView, RequestError> {
-        let agent = self.row(id).await?;
-        self.view(agent).await
+        Ok(self.view(self.shown(id).await?))
     }
 
     /// One agent, with what its states take on disk.
     pub async fn agent_with_disk(&self, id: AgentId) -> Result<AgentView, RequestError> {
-        let base = self.row(id).await?.base;
+        let shown = self.shown(id).await?;
         let (own_bytes, shared_bytes) = self.keeper.disk_of(id).await?;
-        let base_bytes = self.keeper.base_bytes(&base).await;
+        let base_bytes = self.keeper.base_bytes(&shown.agent.base).await;
         let disk = DiskView {
             own_bytes,
             shared_bytes,
@@ -75,19 +74,15 @@ impl Commands {
         };
         Ok(AgentView {
             disk: Some(disk),
-            ..self.agent(id).await?
+            ..self.view(shown)
         })
     }
 
     /// Agents, newest first.
     pub async fn agents(&self, wanted: Wanted<AgentId>) -> Result<Page<AgentView>, RequestError> {
-        let found = self.db.agents(wanted.after, wanted.most + 1).await?;
-        let mut page = Page::cut(found, wanted.most, |agent| agent.id.to_string());
-        let mut views = Vec::new();
-        for agent in std::mem::take(&mut page.items) {
-            views.push(self.view(agent).await?);
-        }
-        Ok(page.with(views))
+        let found = self.db.agents_page(wanted.after, wanted.most + 1).await?;
+        let page = Page::cut(found, wanted.most, |shown| shown.agent.id.to_string());
+        Ok(page.map(|shown| self.view(shown)))
     }
 
     /// A new agent on the same state, or on the state after a tick.
@@ -164,33 +159,34 @@ impl Commands {
         ))
     }
 
-    async fn view(&self, agent: Agent) -> Result<AgentView, RequestError> {
-        let counts = self.db.counts(agent.id).await?;
-        let head_tick = match agent.head {
-            Some(head) => self.db.tick_of(head).await?,
-            None => None,
-        };
+    pub(super) async fn shown(&self, id: AgentId) -> Result<ShownAgent, RequestError> {
+        let shown = self.db.shown_agent(id).await?;
+        shown.ok_or_else(|| not_found("agent", id, AGENTS_HINT))
+    }
+
+    fn view(&self, shown: ShownAgent) -> AgentView {
+        let agent = shown.agent;
         let profile = self.profiles.0.get(&agent.profile);
         let sandbox = agent
             .sandbox
             .as_ref()
             .or(profile.map(|profile| &profile.sandbox));
-        Ok(AgentView {
+        AgentView {
             id: agent.id,
             short: agent.id.short(),
             sandbox: sandbox.map_or_else(|| agent.image.clone(), SandboxRef::to_string),
             profile: agent.profile,
             created_at: agent.created_at,
             head: agent.head,
-            head_tick,
-            running: self.db.open_tick(agent.id).await?.map(|tick| tick.id),
-            waiting: counts.waiting as u64,
-            parked: counts.parked as u64,
-            ticks: counts.ticks as u64,
-            layers: self.db.layers_of(agent.head).await?.len() as u64,
+            head_tick: shown.head_tick,
+            running: shown.running,
+            waiting: shown.waiting as u64,
+            parked: shown.parked as u64,
+            ticks: shown.ticks as u64,
+            layers: shown.layers as u64,
             forked_from: agent.forked_from,
             disk: None,
-        })
+        }
     }
 
     fn no_profile(&self, name: &str) -> RequestError {

@@ -1,6 +1,6 @@
 //! What an agent did: its ticks, their evidence, the tree of its states, and the way back.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use mayfly_domain::{AgentId, SnapshotId, TickId};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     agent::transcript,
-    db::{agents::Moved, ticks::Tick},
+    db::{agents::Moved, shown::ShownTick, ticks::Tick},
     view::{
         GraphView, MoveView, NodeView, Page, RollbackView, TickDetail, TickView, UsageView, Wanted,
     },
@@ -35,13 +35,11 @@ impl Commands {
 
     /// An agent's ticks, oldest first.
     pub async fn ticks(&self, agent: AgentId) -> Result<Vec<TickView>, RequestError> {
-        let head = self.row(agent).await?.head;
-        let in_head: HashSet<SnapshotId> = self.db.ancestry(head).await?.into_iter().collect();
-        let mut views = Vec::new();
-        for tick in self.db.ticks_of(agent).await? {
-            views.push(self.tick_view(tick, &in_head).await?);
-        }
-        Ok(views)
+        let all = Wanted {
+            after: None,
+            most: i32::MAX as u32,
+        };
+        Ok(self.ticks_page(agent, all).await?.items)
     }
 
     /// A page of an agent's ticks, oldest first.
@@ -50,16 +48,10 @@ impl Commands {
         agent: AgentId,
         wanted: Wanted<TickId>,
     ) -> Result<Page<TickView>, RequestError> {
-        let head = self.row(agent).await?.head;
-        let in_head = self.db.ancestry(head).await?.into_iter().collect();
+        self.row(agent).await?;
         let most = wanted.most;
-        let found = self.db.ticks_after(agent, wanted.after, most + 1).await?;
-        let mut page = Page::cut(found, most, |tick| tick.id.to_string());
-        let mut views = Vec::new();
-        for tick in std::mem::take(&mut page.items) {
-            views.push(self.tick_view(tick, &in_head).await?);
-        }
-        Ok(page.with(views))
+        let found = self.db.ticks_page(agent, wanted.after, most + 1).await?;
+        Ok(Page::cut(found, most, |shown| shown.tick.id.to_string()).map(tick_view))
     }
 
     /// A page of an agent's ticks, newest first.
@@ -68,16 +60,10 @@ impl Commands {
         agent: AgentId,
         wanted: Wanted<TickId>,
     ) -> Result<Page<TickView>, RequestError> {
-        let head = self.row(agent).await?.head;
-        let in_head = self.db.ancestry(head).await?.into_iter().collect();
+        self.row(agent).await?;
         let most = wanted.most;
-        let found = self.db.ticks_before(agent, wanted.after, most + 1).await?;
-        let mut page = Page::cut(found, most, |tick| tick.id.to_string());
-        let mut views = Vec::new();
-        for tick in std::mem::take(&mut page.items) {
-            views.push(self.tick_view(tick, &in_head).await?);
-        }
-        Ok(page.with(views))
+        let found = self.db.newest_ticks(agent, wanted.after, most + 1).await?;
+        Ok(Page::cut(found, most, |shown| shown.tick.id.to_string()).map(tick_view))
     }
 
     /// One tick with its transcript.
@@ -93,11 +79,9 @@ impl Commands {
 
     /// One tick without its transcript.
     pub async fn tick_alone(&self, id: TickId) -> Result<TickView, RequestError> {
-        let tick = self.tick_row(id).await?;
-        let agent = self.db.agent(tick.agent).await?;
-        let head = agent.and_then(|agent| agent.head);
-        let in_head = self.db.ancestry(head).await?.into_iter().collect();
-        self.tick_view(tick, &in_head).await
+        let shown = self.db.shown_tick(id).await?;
+        let shown = shown.ok_or_else(|| not_found("tick", id, TICKS_HINT))?;
+        Ok(tick_view(shown))
     }
 
     pub(super) async fn tick_row(&self, id: TickId) -> Result<Tick, RequestError> {
@@ -109,39 +93,31 @@ impl Commands {
     /// begin. Ticks whose changes were not kept hang where they started.
     pub async fn graph(&self, agent: AgentId) -> Result<GraphView, RequestError> {
         let head = self.row(agent).await?.head;
-        let in_head: HashSet<SnapshotId> = self.db.ancestry(head).await?.into_iter().collect();
+        let ticks = self.db.ticks_of_history(agent).await?;
+        let ticks: Vec<TickView> = ticks.into_iter().map(tick_view).collect();
+        let made: HashMap<TickId, &TickView> = ticks.iter().map(|tick| (tick.id, tick)).collect();
         let mut nodes = Vec::new();
         for node in self.db.history(agent).await? {
-            let tick = match node.tick {
-                Some(id) => self.db.tick(id).await?,
-                None => None,
-            };
-            let tick = match tick {
-                Some(tick) => Some(self.tick_view(tick, &in_head).await?),
-                None => None,
-            };
-            let at = tick
-                .as_ref()
-                .map_or(node.created_at, |tick| tick.started_at);
+            let tick = node.tick.and_then(|id| made.get(&id)).copied();
+            let at = tick.map_or(node.created_at, |tick| tick.started_at);
             let node = NodeView {
                 state: Some(node.id),
                 parent: node.parent,
                 kept: node.kept,
-                tick,
+                tick: tick.cloned(),
             };
             nodes.push((at, node));
         }
-        for tick in self.db.ticks_of(agent).await? {
-            if tick.after.is_none() {
-                let node = NodeView {
-                    state: None,
-                    parent: tick.before,
-                    kept: false,
-                    tick: Some(self.tick_view(tick.clone(), &in_head).await?),
-                };
-                let at = nodes.iter().position(|(at, _)| *at <= tick.started_at);
-                nodes.insert(at.unwrap_or(nodes.len()), (tick.started_at, node));
-            }
+        let own = ticks.iter().filter(|tick| tick.agent == agent);
+        for tick in own.filter(|tick| tick.after.is_none()) {
+            let node = NodeView {
+                state: None,
+                parent: tick.before,
+                kept: false,
+                tick: Some(tick.clone()),
+            };
+            let at = nodes.iter().position(|(at, _)| *at <= tick.started_at);
+            nodes.insert(at.unwrap_or(nodes.len()), (tick.started_at, node));
         }
         let moves = self
             .db
@@ -216,7 +192,7 @@ impl Commands {
     /// Who waits would run before a person could go on.
     async fn busy_with(&self, agent: AgentId, what: &str) -> Result<RequestError, RequestError> {
         let short = agent.short();
-        Ok(match self.db.counts(agent).await?.waiting {
+        Ok(match self.shown(agent).await?.waiting {
             0 => busy(agent, what),
             waiting => RequestError::Conflict(format!(
                 "agent {short} has a running tick and {waiting} waiting: wait for them, or take \
@@ -224,51 +200,43 @@ impl Commands {
             )),
         })
     }
+}
 
-    async fn tick_view(
-        &self,
-        tick: Tick,
-        in_head: &HashSet<SnapshotId>,
-    ) -> Result<TickView, RequestError> {
-        let message = self.db.message(tick.message).await?;
-        let text = message.map(|message| message.text).unwrap_or_default();
-        let title = text
-            .trim()
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .take(TITLE)
-            .collect();
-        Ok(TickView {
-            id: tick.id,
-            agent: tick.agent,
-            message: tick.message,
-            retry_of: tick.retry_of,
-            phase: tick.phase,
-            outcome: tick.outcome,
-            changes: tick.changes,
-            notice: tick.notice,
-            exit_code: tick.exit_code.and_then(|code| i32::try_from(code).ok()),
-            started_at: tick.started_at,
-            ended_at: tick.ended_at,
-            before: tick.before,
-            after: tick.after,
-            image: tick.image,
-            notes: tick.notes,
-            usage: UsageView {
-                phase_ms: tick.phase_ms,
-                output_bytes: tick.output_bytes,
-                layer_bytes: tick.layer_bytes,
-                layer_inodes: tick.layer_inodes,
-            },
-            title,
-            state: match tick.after {
-                Some(state) if self.db.is_expired(state).await? => Some("expired".to_owned()),
-                Some(_) => Some("kept".to_owned()),
-                None => None,
-            },
-            in_head: tick.after.is_some_and(|after| in_head.contains(&after)),
-        })
+fn tick_view(shown: ShownTick) -> TickView {
+    let ShownTick {
+        tick,
+        begins,
+        expired,
+        in_head,
+    } = shown;
+    let title = begins.trim().lines().next().unwrap_or_default();
+    TickView {
+        id: tick.id,
+        agent: tick.agent,
+        message: tick.message,
+        retry_of: tick.retry_of,
+        phase: tick.phase,
+        outcome: tick.outcome,
+        changes: tick.changes,
+        notice: tick.notice,
+        exit_code: tick.exit_code.and_then(|code| i32::try_from(code).ok()),
+        started_at: tick.started_at,
+        ended_at: tick.ended_at,
+        before: tick.before,
+        after: tick.after,
+        image: tick.image,
+        notes: tick.notes,
+        usage: UsageView {
+            phase_ms: tick.phase_ms,
+            output_bytes: tick.output_bytes,
+            layer_bytes: tick.layer_bytes,
+            layer_inodes: tick.layer_inodes,
+        },
+        title: title.chars().take(TITLE).collect(),
+        state: tick.after.map(|_| match expired {
+            true => "expired".to_owned(),
+            false => "kept".to_owned(),
+        }),
+        in_head,
     }
 }

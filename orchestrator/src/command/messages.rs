@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clock,
-    db::{DbError, messages::Message},
+    db::{DbError, messages::Message, shown::ShownMessage},
     tick::state::Cause,
     view::{MessageView, Page, ReplyView, StopView, Wanted},
 };
@@ -65,12 +65,9 @@ impl Commands {
 
     /// One message.
     pub async fn message(&self, id: MessageId) -> Result<MessageView, RequestError> {
-        let message = self
-            .db
-            .message(id)
-            .await?
-            .ok_or_else(|| not_found("message", id, ""))?;
-        self.message_view(message).await
+        let shown = self.db.shown_message(id).await?;
+        let shown = shown.ok_or_else(|| not_found("message", id, ""))?;
+        self.message_view(shown).await
     }
 
     /// A page of what was said to an agent and what became of it, newest first.
@@ -81,13 +78,14 @@ impl Commands {
     ) -> Result<Page<MessageView>, RequestError> {
         self.row(agent).await?;
         let most = wanted.most;
-        let found = self.db.messages_before(agent, wanted.after, most + 1);
-        let mut page = Page::cut(found.await?, most, |message| message.id.to_string());
-        let mut views = Vec::new();
-        for message in std::mem::take(&mut page.items) {
-            views.push(self.message_view(message).await?);
+        let found = self.db.newest_messages(agent, wanted.after, most + 1);
+        let page = Page::cut(found.await?, most, |shown| shown.message.id.to_string());
+        let mut items = Vec::new();
+        for shown in page.items {
+            items.push(self.message_view(shown).await?);
         }
-        Ok(page.with(views))
+        let next = page.next;
+        Ok(Page { items, next })
     }
 
     /// Waits until the message has an outcome or the time is over; then as [`Commands::message`].
@@ -131,8 +129,8 @@ impl Commands {
     /// Messages that wait for a person, oldest first.
     pub async fn parked(&self) -> Result<Vec<MessageView>, RequestError> {
         let mut views = Vec::new();
-        for message in self.db.parked().await? {
-            views.push(self.message_view(message).await?);
+        for shown in self.db.parked().await? {
+            views.push(self.message_view(shown).await?);
         }
         Ok(views)
     }
@@ -157,22 +155,18 @@ impl Commands {
         Ok(view)
     }
 
-    async fn message_view(&self, message: Message) -> Result<MessageView, RequestError> {
-        let tick = self.db.last_tick_of(message.id).await?;
-        let open = message.outcome.is_none();
-        let ahead = if open {
-            self.db.ahead_of(&message).await?
-        } else {
-            0
-        };
-        let reply = match message.outcome {
-            Some(_) => self.db.reply_to(message.id).await?,
-            None => None,
-        };
-        let progress = if open {
-            self.progress(&message, tick).await?
-        } else {
-            None
+    async fn message_view(&self, shown: ShownMessage) -> Result<MessageView, RequestError> {
+        let ShownMessage {
+            message,
+            tick,
+            reply,
+        } = shown;
+        let (ahead, progress) = match message.outcome {
+            Some(_) => (0, None),
+            None => (
+                self.db.ahead_of(&message).await?,
+                self.progress(&message, tick).await?,
+            ),
         };
         Ok(MessageView {
             id: message.id,

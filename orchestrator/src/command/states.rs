@@ -35,7 +35,7 @@ impl Commands {
             }
             (None, None) => (self.parent(row.head).await?, row.head),
         };
-        let pinned = self.pinned(agent, &[before, after], "diff").await?;
+        let pinned = self.pinned(agent, &[before, after]).await?;
         let store = self.store.clone();
         let compared = tokio::task::spawn_blocking(move || {
             let Pinned { states, pin } = pinned;
@@ -58,7 +58,7 @@ impl Commands {
             Some(tick) => Some(self.state_after(agent, tick).await?),
             None => self.row(agent).await?.head,
         };
-        let pinned = self.pinned(agent, &[state], "files").await?;
+        let pinned = self.pinned(agent, &[state]).await?;
         let store = self.store.clone();
         // An open file outlives its name: it needs no pin.
         let looked = tokio::task::spawn_blocking(move || {
@@ -86,9 +86,8 @@ impl Commands {
         &self,
         agent: AgentId,
         states: &[Option<SnapshotId>],
-        reason: &str,
     ) -> Result<Pinned, RequestError> {
-        match self.db.pin(agent, states, reason).await? {
+        match self.db.pin(agent, states).await? {
             Some(pinned) => Ok(pinned),
             None => {
                 let last = states.last().copied().flatten();

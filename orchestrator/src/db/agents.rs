@@ -46,17 +46,6 @@ pub struct Base {
     pub gid: u32,
 }
 
-/// What else an agent's view shows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Open messages without an open tick.
-    pub waiting: i64,
-    /// Parked messages.
-    pub parked: i64,
-    /// Ticks so far.
-    pub ticks: i64,
-}
-
 /// Whether a head was moved; if not, nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
@@ -70,9 +59,9 @@ pub enum Moved {
     Gone,
 }
 
-const COLUMNS: &str = "id, profile, sandbox, image, base, head, forked_from, created_at";
+pub(super) const COLUMNS: &str = "id, profile, sandbox, image, base, head, forked_from, created_at";
 
-fn agent(row: &AnyRow) -> Result<Agent, DbError> {
+pub(super) fn agent(row: &AnyRow) -> Result<Agent, DbError> {
     let id: String = row.try_get(0)?;
     let text = |column: usize| -> Result<Option<String>, DbError> { Ok(row.try_get(column)?) };
     Ok(Agent {
@@ -87,9 +76,6 @@ fn agent(row: &AnyRow) -> Result<Agent, DbError> {
     })
 }
 
-/// Sorts after every id.
-pub(super) const LAST: &str = "~";
-
 impl Db {
     /// An agent that is not removed.
     pub async fn agent(&self, id: AgentId) -> Result<Option<Agent>, DbError> {
@@ -97,48 +83,10 @@ impl Db {
         agent_on(&mut connection, id).await
     }
 
-    /// Agents that are not removed, newest first: those older than `after`.
-    pub async fn agents(&self, after: Option<AgentId>, most: u32) -> Result<Vec<Agent>, DbError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM agents WHERE removed_at IS NULL AND id < $1
-             ORDER BY id DESC LIMIT $2"
-        );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(after.map_or_else(|| LAST.to_owned(), |id| id.to_string()))
-            .bind(i64::from(most))
-            .fetch_all(self.reader())
-            .await?;
-        rows.iter().map(agent).collect()
-    }
-
     /// Ids of agents that end with these characters.
     pub async fn agents_ending(&self, suffix: &str) -> Result<Vec<AgentId>, DbError> {
-        let rows = sqlx::query(
-            "SELECT id FROM agents WHERE removed_at IS NULL AND REPLACE(id, '-', '') LIKE $1 LIMIT 2",
-        )
-        .bind(format!("%{suffix}"))
-        .fetch_all(self.reader())
-        .await?;
-        ids("agents", &rows)
-    }
-
-    /// How many messages and ticks an agent has.
-    pub async fn counts(&self, id: AgentId) -> Result<Counts, DbError> {
-        let row = sqlx::query(
-            "SELECT
-               (SELECT count(*) FROM messages m WHERE m.agent = $1 AND m.outcome IS NULL
-                 AND NOT EXISTS (SELECT 1 FROM ticks t WHERE t.message = m.id AND t.outcome IS NULL)),
-               (SELECT count(*) FROM messages WHERE agent = $1 AND outcome = 'parked'),
-               (SELECT count(*) FROM ticks WHERE agent = $1)",
-        )
-        .bind(id.to_string())
-        .fetch_one(self.reader())
-        .await?;
-        Ok(Counts {
-            waiting: row.try_get(0)?,
-            parked: row.try_get(1)?,
-            ticks: row.try_get(2)?,
-        })
+        self.ending("agents", suffix, "AND removed_at IS NULL")
+            .await
     }
 
     /// The base of an image, if it was extracted; an agent is about to be made on it.

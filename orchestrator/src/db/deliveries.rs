@@ -187,23 +187,6 @@ impl Db {
         Ok(owed)
     }
 
-    /// What the thread was told about a message: its newest answer or notice.
-    pub async fn reply_to(&self, message: MessageId) -> Result<Option<Reply>, DbError> {
-        let row = sqlx::query(
-            "SELECT id, text FROM deliveries WHERE message = $1 AND kind <> 'waiting'
-             ORDER BY created_at DESC, id DESC LIMIT 1",
-        )
-        .bind(message.to_string())
-        .fetch_optional(self.reader())
-        .await?;
-        let Some(row) = row else { return Ok(None) };
-        let files = self.files_of(&row.try_get::<String, _>(0)?).await?;
-        Ok(Some(Reply {
-            text: row.try_get(1)?,
-            files,
-        }))
-    }
-
     /// The newest sign that a message waits.
     pub async fn waiting_sign(&self, message: MessageId) -> Result<Option<String>, DbError> {
         let row = sqlx::query(

@@ -37,8 +37,9 @@ pub struct Move {
     pub reason: String,
 }
 
-/// Every state that the agent made, stands on or ever stood on, and all before them.
-const HISTORY: &str = "WITH RECURSIVE history (id) AS (
+/// A common table: every state that the agent `$1` made, stands on or ever stood on, and all before
+/// them.
+pub(super) const HISTORY: &str = "history (id) AS (
        SELECT roots.id FROM (
          SELECT id FROM snapshots WHERE agent = $1
          UNION SELECT head FROM agents WHERE id = $1
@@ -53,7 +54,7 @@ impl Db {
     /// The agent's history, newest first.
     pub async fn history(&self, agent: AgentId) -> Result<Vec<Node>, DbError> {
         let sql = format!(
-            "{HISTORY} SELECT s.id, s.parent, s.tick, s.created_at, s.layer, own.id, m.layer, whole.id,
+            "WITH RECURSIVE {HISTORY} SELECT s.id, s.parent, s.tick, s.created_at, s.layer, own.id, m.layer, whole.id,
                     s.expired_at
              FROM history h JOIN snapshots s ON s.id = h.id
              LEFT JOIN layers own ON own.id = s.layer
@@ -70,13 +71,17 @@ impl Db {
 
     /// Whether the agent made this state, stands on it or ever stood on it.
     pub async fn reaches(&self, agent: AgentId, state: SnapshotId) -> Result<bool, DbError> {
-        let sql = format!("{HISTORY} SELECT count(*) FROM history WHERE id = $2");
+        let sql = format!(
+            "WITH RECURSIVE {HISTORY} SELECT CASE
+               WHEN EXISTS (SELECT 1 FROM snapshots WHERE id = $2 AND agent = $1) THEN 1
+               WHEN $2 IN (SELECT id FROM history) THEN 1 ELSE 0 END"
+        );
         let row = sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(agent.to_string())
             .bind(state.to_string())
             .fetch_one(self.reader())
             .await?;
-        Ok(row.try_get::<i64, _>(0)? > 0)
+        Ok(row.try_get::<i64, _>(0)? != 0)
     }
 
     /// How the heads of the agent and of its living forks were moved, oldest first.

@@ -1,13 +1,12 @@
 //! Arrivals and the messages they add up to.
 
 use mayfly_domain::{
-    Accepted, AgentId, Arrival, Author, MessageId, MessageOutcome, SandboxRef, ThreadId, TickId,
+    Accepted, AgentId, Arrival, Author, MessageId, MessageOutcome, SandboxRef, ThreadId,
 };
 use sqlx::{Row as _, any::AnyRow};
 
 use super::{
     Db, DbError,
-    agents::LAST,
     deliveries::{NewDelivery, owe},
     ids, parse, parse_opt,
 };
@@ -173,26 +172,6 @@ impl Db {
         row.as_ref().map(message).transpose()
     }
 
-    /// Messages of an agent, newest first: those older than `before`.
-    pub async fn messages_before(
-        &self,
-        agent: AgentId,
-        before: Option<MessageId>,
-        most: u32,
-    ) -> Result<Vec<Message>, DbError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM messages m JOIN threads t ON t.id = m.thread
-             WHERE t.agent = $1 AND m.id < $2 ORDER BY m.id DESC LIMIT $3"
-        );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(agent.to_string())
-            .bind(before.map_or_else(|| LAST.to_owned(), |id| id.to_string()))
-            .bind(i64::from(most))
-            .fetch_all(self.reader())
-            .await?;
-        rows.iter().map(message).collect()
-    }
-
     /// The next message of an agent's lane, claimable or not.
     pub async fn next_message(&self, agent: AgentId) -> Result<Option<Message>, DbError> {
         let sql = format!(
@@ -233,17 +212,6 @@ impl Db {
         .fetch_one(self.reader())
         .await?;
         Ok(row.try_get(0)?)
-    }
-
-    /// Messages that wait for a person, oldest first.
-    pub async fn parked(&self) -> Result<Vec<Message>, DbError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM messages m WHERE m.outcome = 'parked' ORDER BY m.created_at, m.id"
-        );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .fetch_all(self.reader())
-            .await?;
-        rows.iter().map(message).collect()
     }
 
     /// Messages whose ids end with these characters, parked ones only.
@@ -326,16 +294,5 @@ impl Db {
         }
         tx.commit().await?;
         Ok(())
-    }
-
-    /// The newest tick of a message.
-    pub async fn last_tick_of(&self, message: MessageId) -> Result<Option<TickId>, DbError> {
-        let row = sqlx::query("SELECT id FROM ticks WHERE message = $1 ORDER BY id DESC LIMIT 1")
-            .bind(message.to_string())
-            .fetch_optional(self.reader())
-            .await?;
-        let Some(row) = row else { return Ok(None) };
-        let id: String = row.try_get(0)?;
-        Ok(Some(parse("ticks", &id, "id", &id)?))
     }
 }

@@ -1,16 +1,22 @@
 //! Who reads layers right now, and may go on reading: garbage collection leaves what is pinned.
 //!
-//! A pin is written in the transaction that finds out which layers stand for a state, so nothing
-//! can be forgotten between the two. It holds until its [`Pin`] is dropped; a process that dies
-//! leaves its pins to the next start. Bases are pinned by their id, as layers are.
+//! A reader's pin is held in memory, so that reading writes nothing: whoever looks up which layers
+//! stand for a state passes a gate that a collection closes from its reading to its commit, so
+//! nothing is forgotten between the look and the pin. An export's or backup's pin is rows, written
+//! in the transaction that finds the layers; a process that dies leaves them to the next start.
+//! Bases are pinned by their id, as layers are.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use mayfly_domain::{AgentId, LayerId, SnapshotId};
+use mayfly_domain::{AgentId, BaseId, LayerId, SnapshotId};
 use sqlx::{AnyConnection, Row as _};
+use tokio::sync::{RwLock, RwLockWriteGuard};
 
-use super::{Db, DbError, Tx, parse, retention::is_expired_on, snapshots::layers_on};
-use crate::{clock, snapshot::State};
+use super::{Db, DbError, parse};
+use crate::snapshot::State;
 
 /// Marks the pins of readers, which do not outlive their process.
 const READER: &str = "r.";
@@ -18,16 +24,65 @@ const READER: &str = "r.";
 /// Pins whose readers are done; their rows go with the next round.
 pub(super) type Done = Arc<Mutex<Vec<String>>>;
 
+/// How many readers hold a layer or base, by its id.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    names: Mutex<HashMap<String, usize>>,
+    gate: RwLock<()>,
+}
+
+impl Held {
+    /// Nobody begins to read until this is dropped.
+    pub(super) async fn close(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write().await
+    }
+
+    /// Ids of what is read now.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.counts().keys().cloned().collect()
+    }
+
+    /// Whether this is read now.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.counts().contains_key(name)
+    }
+
+    fn counts(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// States as they can be read, for as long as this lives.
 #[derive(Debug)]
 pub struct Pinned {
     /// In the order asked for.
     pub states: Vec<State>,
     /// Keeps their layers.
-    pub pin: Pin,
+    pub pin: ReadPin,
 }
 
-/// Keeps layers from being removed until it is dropped.
+/// Keeps what is read from being removed until it is dropped.
+#[derive(Debug)]
+pub struct ReadPin {
+    names: Vec<String>,
+    held: Arc<Held>,
+}
+
+impl Drop for ReadPin {
+    fn drop(&mut self) {
+        let mut counts = self.held.counts();
+        for name in &self.names {
+            if let Some(count) = counts.get_mut(name) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(name);
+                }
+            }
+        }
+    }
+}
+
+/// Rows that keep layers from being removed until this is dropped.
 #[derive(Debug)]
 pub struct Pin {
     pub(super) id: String,
@@ -48,27 +103,32 @@ impl Db {
         &self,
         agent: AgentId,
         states: &[Option<SnapshotId>],
-        reason: &str,
     ) -> Result<Option<Pinned>, DbError> {
-        let mut tx = self.begin().await?;
+        let _open = self.held.gate.read().await;
+        let mut connection = self.reader().acquire().await?;
         let mut found = Vec::new();
         for state in states {
-            let Some(layers) = kept_layers_on(&mut tx, *state).await? else {
-                return Ok(None);
+            let kept = match state {
+                Some(state) => state_on(&mut connection, *state).await?,
+                None => Some(State {
+                    base: base_on(&mut connection, agent).await?,
+                    layers: Vec::new(),
+                }),
             };
-            let base = base_on(&mut tx, agent, *state).await?;
-            found.push(State { base, layers });
+            let Some(kept) = kept else { return Ok(None) };
+            found.push(kept);
         }
-        let pin = self.new_pin();
         let bases = found.iter().map(|state| state.base.as_str());
         let layers = found.iter().flat_map(|state| &state.layers);
-        let mut names: Vec<&str> = bases.chain(layers.map(LayerId::as_str)).collect();
-        names.sort_unstable();
-        names.dedup();
-        for (n, name) in names.into_iter().enumerate() {
-            insert(&mut tx, &format!("{}.{n}", pin.id), name, reason).await?;
+        let names = bases.chain(layers.map(LayerId::as_str)).map(str::to_owned);
+        let names: Vec<String> = names.collect();
+        let mut counts = self.held.counts();
+        for name in &names {
+            *counts.entry(name.clone()).or_default() += 1;
         }
-        tx.commit().await?;
+        drop(counts);
+        let held = self.held.clone();
+        let pin = ReadPin { names, held };
         Ok(Some(Pinned { states: found, pin }))
     }
 
@@ -120,48 +180,61 @@ pub(super) async fn kept_layers_on(
     connection: &mut AnyConnection,
     state: Option<SnapshotId>,
 ) -> Result<Option<Vec<LayerId>>, DbError> {
-    if let Some(state) = state
-        && is_expired_on(connection, state).await?
-    {
-        return Ok(None);
-    }
-    let layers = layers_on(connection, state).await?;
-    for layer in &layers {
-        let row = sqlx::query("SELECT count(*) FROM layers WHERE id = $1")
-            .bind(layer.as_str())
-            .fetch_one(&mut *connection)
-            .await?;
-        if row.try_get::<i64, _>(0)? == 0 {
-            return Ok(None);
-        }
-    }
-    Ok(Some(layers))
+    let Some(state) = state else {
+        return Ok(Some(Vec::new()));
+    };
+    Ok(state_on(connection, state).await?.map(|state| state.layers))
 }
 
-async fn base_on(
+/// A state as it can be read; none where it has expired or one of its layers is not kept any more.
+async fn state_on(
     connection: &mut AnyConnection,
-    agent: AgentId,
-    state: Option<SnapshotId>,
-) -> Result<mayfly_domain::BaseId, DbError> {
-    let (table, id) = match state {
-        Some(state) => ("snapshots", state.to_string()),
-        None => ("agents", agent.to_string()),
-    };
-    let sql = format!("SELECT base FROM {table} WHERE id = $1");
-    let row = sqlx::query(sqlx::AssertSqlSafe(sql))
-        .bind(&id)
+    state: SnapshotId,
+) -> Result<Option<State>, DbError> {
+    let key = state.to_string();
+    let rows = sqlx::query(
+        "WITH RECURSIVE chain (base, expired_at, parent, layer, merged, depth) AS (
+           SELECT s.base, s.expired_at, s.parent, s.layer, m.layer, 0 FROM snapshots s
+             LEFT JOIN merges m ON m.snapshot = s.id WHERE s.id = $1
+           UNION ALL
+           SELECT s.base, NULL, s.parent, s.layer, m.layer, c.depth + 1 FROM chain c
+             JOIN snapshots s ON s.id = c.parent
+             LEFT JOIN merges m ON m.snapshot = s.id WHERE c.merged IS NULL
+         ) SELECT c.base, c.expired_at, COALESCE(c.merged, c.layer), l.id FROM chain c
+           LEFT JOIN layers l ON l.id = COALESCE(c.merged, c.layer) ORDER BY c.depth DESC",
+    )
+    .bind(&key)
+    .fetch_all(connection)
+    .await?;
+    let mut found = None;
+    let mut layers = Vec::new();
+    for row in &rows {
+        if let Some(layer) = row.try_get::<Option<String>, _>(2)? {
+            if row.try_get::<Option<String>, _>(3)?.is_none() {
+                return Ok(None);
+            }
+            layers.push(parse("snapshots", &key, "layer", &layer)?);
+        }
+        // The last row is the state itself.
+        found = Some((
+            row.try_get::<String, _>(0)?,
+            row.try_get::<Option<i64>, _>(1)?,
+        ));
+    }
+    match found {
+        Some((base, None)) => Ok(Some(State {
+            base: parse("snapshots", &key, "base", &base)?,
+            layers,
+        })),
+        _ => Ok(None),
+    }
+}
+
+async fn base_on(connection: &mut AnyConnection, agent: AgentId) -> Result<BaseId, DbError> {
+    let key = agent.to_string();
+    let row = sqlx::query("SELECT base FROM agents WHERE id = $1")
+        .bind(&key)
         .fetch_one(connection)
         .await?;
-    parse(table, &id, "base", &row.try_get::<String, _>(0)?)
-}
-
-async fn insert(tx: &mut Tx, id: &str, layer: &str, reason: &str) -> Result<(), DbError> {
-    sqlx::query("INSERT INTO pins (id, layer, reason, created_at) VALUES ($1, $2, $3, $4)")
-        .bind(id)
-        .bind(layer)
-        .bind(reason)
-        .bind(clock::unix_ms())
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
+    parse("agents", &key, "base", &row.try_get::<String, _>(0)?)
 }

@@ -7,7 +7,7 @@ use mayfly_domain::{
 };
 use sqlx::{Row as _, any::AnyRow};
 
-use super::{Db, DbError, Tx, parse, parse_opt, pins::Pin, ticks::insert_layer};
+use super::{Db, DbError, Tx, endings::insert_layer, parse, parse_opt, pins::Pin};
 use crate::{
     clock,
     sandbox::Names,

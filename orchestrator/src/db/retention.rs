@@ -15,13 +15,8 @@ use crate::{
 impl Db {
     /// All agents, removed ones too, in groups that may share layers.
     pub async fn families(&self) -> Result<Vec<Vec<AgentId>>, DbError> {
-        let mut connection = self.reader().acquire().await?;
-        Self::families_on(&mut connection).await
-    }
-
-    async fn families_on(connection: &mut AnyConnection) -> Result<Vec<Vec<AgentId>>, DbError> {
         let rows = sqlx::query("SELECT id, forked_from FROM agents ORDER BY id")
-            .fetch_all(connection)
+            .fetch_all(self.reader())
             .await?;
         let mut root: HashMap<AgentId, AgentId> = HashMap::new();
         let mut families: BTreeMap<AgentId, Vec<AgentId>> = BTreeMap::new();
@@ -54,34 +49,55 @@ impl Db {
         Ok(families.into_values().collect())
     }
 
-    /// A family as it is now.
-    pub async fn family(&self, agents: &[AgentId]) -> Result<Family, DbError> {
+    /// The family of an agent as it is now.
+    pub async fn family(&self, agent: AgentId) -> Result<Family, DbError> {
         let mut connection = self.reader().acquire().await?;
-        family_on(&mut connection, agents).await
+        self.family_on(&mut connection, agent).await
     }
 
-    /// Finds the family of these agents, lets `decide` make a plan, and carries it out: one
+    /// The family of an agent without what is mounted or pinned.
+    pub async fn relatives(&self, agent: AgentId) -> Result<Family, DbError> {
+        let mut connection = self.reader().acquire().await?;
+        relatives_on(&mut connection, agent).await
+    }
+
+    /// Finds the family of this agent, lets `decide` make a plan, and carries it out: one
     /// transaction, so that nothing it rests on changes in between, also no fork that was made a
     /// moment ago. The layers in the plan are forgotten; their folders are the caller's to remove.
     pub async fn collect(
         &self,
-        agents: &[AgentId],
+        agent: AgentId,
         decide: impl FnOnce(&Family) -> Plan,
     ) -> Result<Plan, DbError> {
         self.release_pins().await?;
         let mut tx = self.begin().await?;
-        let now: Vec<AgentId> = Self::families_on(&mut tx)
-            .await?
-            .into_iter()
-            .filter(|family| family.iter().any(|member| agents.contains(member)))
-            .flatten()
-            .collect();
-        let family = family_on(&mut tx, &now).await?;
+        let _closed = self.held.close().await;
+        let family = self.family_on(&mut tx, agent).await?;
         let plan = decide(&family);
         carry_out(&mut tx, &plan).await?;
         crate::faults::point("garbage.inside");
         tx.commit().await?;
         Ok(plan)
+    }
+
+    async fn family_on(
+        &self,
+        connection: &mut AnyConnection,
+        agent: AgentId,
+    ) -> Result<Family, DbError> {
+        let mut family = relatives_on(connection, agent).await?;
+        mounted_on(connection, agent, &mut family).await?;
+        let pins = sqlx::query("SELECT layer FROM pins")
+            .fetch_all(connection)
+            .await?;
+        let mut names = self.held.names();
+        for row in &pins {
+            names.push(row.try_get(0)?);
+        }
+        // Bases are pinned too, by ids of their own kind.
+        let layers = names.iter().filter_map(|name| name.parse::<LayerId>().ok());
+        family.pinned.extend(layers);
+        Ok(family)
     }
 
     /// Whether a state can still be gone back to.
@@ -140,6 +156,10 @@ impl Db {
 
     /// Marks a base as gone if it is unused still; its folder is removed after this is durable.
     pub async fn forget_base(&self, base: &BaseId, before: i64) -> Result<bool, DbError> {
+        let _closed = self.held.close().await;
+        if self.held.has(base.as_str()) {
+            return Ok(false);
+        }
         let sql = format!(
             "UPDATE bases SET gone = 1, bytes = NULL WHERE id = $2 AND id IN ({UNUSED_BASES})"
         );
@@ -200,21 +220,28 @@ pub(super) async fn is_expired_on(
     Ok(row.try_get::<i64, _>(0)? == 0)
 }
 
-async fn family_on(connection: &mut AnyConnection, agents: &[AgentId]) -> Result<Family, DbError> {
+/// Common tables: the family of the agent `$1`.
+const FAMILY: &str = "WITH RECURSIVE up (id, forked_from) AS (
+       SELECT id, forked_from FROM agents WHERE id = $1
+       UNION SELECT a.id, a.forked_from FROM up u JOIN agents a ON a.id = u.forked_from
+     ), family (id) AS (
+       SELECT id FROM up UNION SELECT a.id FROM family f JOIN agents a ON a.forked_from = f.id
+     )";
+
+async fn of_family(
+    connection: &mut AnyConnection,
+    agent: AgentId,
+    rest: &str,
+) -> Result<Vec<AnyRow>, DbError> {
+    let sql = format!("{FAMILY} {rest}");
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(agent.to_string());
+    Ok(rows.fetch_all(connection).await?)
+}
+
+async fn relatives_on(connection: &mut AnyConnection, agent: AgentId) -> Result<Family, DbError> {
     let mut family = Family::default();
-    for agent in agents {
-        members_on(connection, *agent, &mut family).await?;
-        states_on(connection, *agent, &mut family).await?;
-        mounted_on(connection, *agent, &mut family).await?;
-    }
-    let pins = sqlx::query("SELECT layer FROM pins")
-        .fetch_all(connection)
-        .await?;
-    for row in &pins {
-        let name: String = row.try_get(0)?;
-        // Bases are pinned too, by ids of their own kind.
-        family.pinned.extend(name.parse::<LayerId>().ok());
-    }
+    members_on(connection, agent, &mut family).await?;
+    states_on(connection, agent, &mut family).await?;
     Ok(family)
 }
 
@@ -223,39 +250,33 @@ async fn members_on(
     agent: AgentId,
     family: &mut Family,
 ) -> Result<(), DbError> {
-    let row = sqlx::query(
-        "SELECT profile, head, removed_at,
-           (SELECT max(started_at) FROM ticks WHERE ticks.agent = agents.id), created_at
-           FROM agents WHERE id = $1",
-    )
-    .bind(agent.to_string())
-    .fetch_one(&mut *connection)
-    .await?;
-    if row.try_get::<Option<i64>, _>(2)?.is_some() {
-        return Ok(());
-    }
-    let head: Option<String> = row.try_get(1)?;
-    let moves = sqlx::query("SELECT from_snapshot, to_snapshot FROM head_moves WHERE agent = $1")
-        .bind(agent.to_string())
-        .fetch_all(&mut *connection)
-        .await?;
-    let mut left = Vec::new();
-    for row in &moves {
-        for column in 0..2 {
+    let moves = "SELECT m.agent, m.from_snapshot, m.to_snapshot
+                   FROM family f JOIN head_moves m ON m.agent = f.id";
+    let mut left: HashMap<String, Vec<SnapshotId>> = HashMap::new();
+    for row in &of_family(connection, agent, moves).await? {
+        let key: String = row.try_get(0)?;
+        for column in 1..3 {
             let text: Option<String> = row.try_get(column)?;
             let state: Option<SnapshotId> =
-                parse_opt("head_moves", "?", "snapshot", text.as_deref())?;
-            left.extend(state);
+                parse_opt("head_moves", &key, "snapshot", text.as_deref())?;
+            left.entry(key.clone()).or_default().extend(state);
         }
     }
-    let last: Option<i64> = row.try_get(3)?;
-    family.members.push(Member {
-        agent,
-        profile: row.try_get(0)?,
-        head: parse_opt("agents", &agent.to_string(), "head", head.as_deref())?,
-        left,
-        last_tick: last.unwrap_or(row.try_get(4)?),
-    });
+    let members = "SELECT a.id, a.profile, a.head, a.created_at,
+                     (SELECT max(t.started_at) FROM ticks t WHERE t.agent = a.id)
+                     FROM family f JOIN agents a ON a.id = f.id WHERE a.removed_at IS NULL";
+    for row in &of_family(connection, agent, members).await? {
+        let key: String = row.try_get(0)?;
+        let head: Option<String> = row.try_get(2)?;
+        let last: Option<i64> = row.try_get(4)?;
+        family.members.push(Member {
+            agent: parse("agents", &key, "id", &key)?,
+            profile: row.try_get(1)?,
+            head: parse_opt("agents", &key, "head", head.as_deref())?,
+            left: left.remove(&key).unwrap_or_default(),
+            last_tick: last.unwrap_or(row.try_get(3)?),
+        });
+    }
     Ok(())
 }
 
@@ -264,18 +285,13 @@ async fn states_on(
     agent: AgentId,
     family: &mut Family,
 ) -> Result<(), DbError> {
-    let rows = sqlx::query(
-        "SELECT s.id, s.parent, s.layer, l.bytes, m.layer, ml.bytes, s.created_at, s.expired_at
-           FROM snapshots s
-           LEFT JOIN layers l ON l.id = s.layer
-           LEFT JOIN merges m ON m.snapshot = s.id
-           LEFT JOIN layers ml ON ml.id = m.layer
-          WHERE s.agent = $1 AND s.gone = 0",
-    )
-    .bind(agent.to_string())
-    .fetch_all(connection)
-    .await?;
-    for row in &rows {
+    let states = "SELECT s.id, s.parent, s.layer, l.bytes, m.layer, ml.bytes, s.created_at,
+                    s.expired_at, s.agent FROM family f
+                    JOIN snapshots s ON s.agent = f.id AND s.gone = 0
+                    LEFT JOIN layers l ON l.id = s.layer
+                    LEFT JOIN merges m ON m.snapshot = s.id
+                    LEFT JOIN layers ml ON ml.id = m.layer";
+    for row in &of_family(connection, agent, states).await? {
         let key: String = row.try_get(0)?;
         let text = |column: usize| -> Result<Option<String>, DbError> { Ok(row.try_get(column)?) };
         let bytes = |column: usize| -> Result<Option<u64>, DbError> {
@@ -284,7 +300,7 @@ async fn states_on(
         };
         family.add(State {
             id: parse("snapshots", &key, "id", &key)?,
-            agent,
+            agent: parse("snapshots", &key, "agent", &row.try_get::<String, _>(8)?)?,
             parent: parse_opt("snapshots", &key, "parent", text(1)?.as_deref())?,
             layer: parse_opt("snapshots", &key, "layer", text(2)?.as_deref())?,
             layer_bytes: bytes(3)?,
@@ -303,14 +319,9 @@ async fn mounted_on(
     agent: AgentId,
     family: &mut Family,
 ) -> Result<(), DbError> {
-    let rows = sqlx::query(
-        "SELECT id, before, lowers FROM ticks
-          WHERE agent = $1 AND (outcome IS NULL OR removed_at IS NULL)",
-    )
-    .bind(agent.to_string())
-    .fetch_all(connection)
-    .await?;
-    for row in &rows {
+    let mounted = "SELECT t.id, t.before, t.lowers FROM ticks t
+                    WHERE t.removed_at IS NULL AND t.agent IN (SELECT id FROM family)";
+    for row in &of_family(connection, agent, mounted).await? {
         let tick: String = row.try_get(0)?;
         let before: Option<String> = row.try_get(1)?;
         let before: Option<SnapshotId> = parse_opt("ticks", &tick, "before", before.as_deref())?;

@@ -1,5 +1,7 @@
 //! Snapshots are identities; which layers stand for one is looked up here.
 
+use std::collections::HashSet;
+
 use mayfly_domain::{AgentId, LayerId, SnapshotId, TickId};
 use sqlx::{AnyConnection, Row as _};
 
@@ -46,21 +48,6 @@ impl Db {
         }))
     }
 
-    /// Ids of a snapshot and all states before it.
-    pub async fn ancestry(&self, of: Option<SnapshotId>) -> Result<Vec<SnapshotId>, DbError> {
-        let Some(of) = of else { return Ok(Vec::new()) };
-        let rows = sqlx::query(
-            "WITH RECURSIVE chain (id, parent) AS (
-               SELECT id, parent FROM snapshots WHERE id = $1
-               UNION ALL SELECT s.id, s.parent FROM chain c JOIN snapshots s ON s.id = c.parent
-             ) SELECT id FROM chain",
-        )
-        .bind(of.to_string())
-        .fetch_all(self.reader())
-        .await?;
-        ids("snapshots", &rows)
-    }
-
     /// Adds a merged layer as another representation of a snapshot. False if one exists already or
     /// the state has expired meanwhile; the caller then removes its own.
     pub async fn insert_merge(
@@ -83,31 +70,40 @@ impl Db {
         .await?
         .rows_affected();
         if inserted == 1 {
-            super::ticks::insert_layer(&mut tx, layer, size, now).await?;
+            super::endings::insert_layer(&mut tx, layer, size, now).await?;
         }
         crate::faults::point("merge.inside");
         tx.commit().await?;
         Ok(inserted == 1)
     }
 
-    /// Heads of living agents whose chain has at least this many layers.
-    pub async fn heads_with_layers(&self, at_least: i64) -> Result<Vec<AgentId>, DbError> {
-        let rows = sqlx::query(
+    /// Living agents whose head's chain has at least this many layers: of these, or of all.
+    pub async fn heads_with_layers(
+        &self,
+        at_least: i64,
+        of: Option<AgentId>,
+    ) -> Result<Vec<AgentId>, DbError> {
+        let which = match of {
+            Some(_) => "a.id = $2 AND",
+            None => "",
+        };
+        let sql = format!(
             "WITH RECURSIVE chain (agent, id, parent, layer, merged) AS (
                SELECT a.id, s.id, s.parent, s.layer, m.layer FROM agents a
                  JOIN snapshots s ON s.id = a.head LEFT JOIN merges m ON m.snapshot = s.id
-                WHERE a.removed_at IS NULL
+                WHERE {which} a.removed_at IS NULL
                UNION ALL
                SELECT c.agent, s.id, s.parent, s.layer, m.layer FROM chain c
                  JOIN snapshots s ON s.id = c.parent
                  LEFT JOIN merges m ON m.snapshot = s.id WHERE c.merged IS NULL
              ) SELECT agent FROM chain WHERE merged IS NOT NULL OR layer IS NOT NULL
-               GROUP BY agent HAVING count(*) >= $1",
-        )
-        .bind(at_least)
-        .fetch_all(self.reader())
-        .await?;
-        ids("agents", &rows)
+               GROUP BY agent HAVING count(*) >= $1"
+        );
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(at_least);
+        if let Some(agent) = of {
+            query = query.bind(agent.to_string());
+        }
+        ids("agents", &query.fetch_all(self.reader()).await?)
     }
 
     /// Whether a row names this layer.
@@ -119,16 +115,35 @@ impl Db {
         Ok(row.try_get::<i64, _>(0)? > 0)
     }
 
-    /// Whether an open tick, or one whose sandbox is not proved to be gone, may write this layer.
-    pub async fn layer_may_be_written(&self, layer: &LayerId) -> Result<bool, DbError> {
-        let row = sqlx::query(
-            "SELECT count(*) FROM ticks WHERE layer = $1
+    /// Those of these layers, which are in order, that no row names, no open tick may write, and
+    /// none whose sandbox is not proved to be gone.
+    pub async fn unnamed_layers<'a>(
+        &self,
+        layers: &'a [LayerId],
+    ) -> Result<Vec<&'a LayerId>, DbError> {
+        let (Some(first), Some(last)) = (layers.first(), layers.last()) else {
+            return Ok(Vec::new());
+        };
+        let mut named = HashSet::new();
+        // In this order: a tick that is over now has written its row, if ever it does.
+        for sql in [
+            "SELECT layer FROM ticks WHERE layer >= $1 AND layer <= $2
              AND (outcome IS NULL OR removed_at IS NULL)",
-        )
-        .bind(layer.as_str())
-        .fetch_one(self.reader())
-        .await?;
-        Ok(row.try_get::<i64, _>(0)? > 0)
+            "SELECT id FROM layers WHERE id >= $1 AND id <= $2",
+        ] {
+            let rows = sqlx::query(sql)
+                .bind(first.as_str())
+                .bind(last.as_str())
+                .fetch_all(self.reader())
+                .await?;
+            for row in &rows {
+                named.insert(row.try_get::<String, _>(0)?);
+            }
+        }
+        let unnamed = layers
+            .iter()
+            .filter(|layer| !named.contains(layer.as_str()));
+        Ok(unnamed.collect())
     }
 }
 

@@ -14,7 +14,6 @@ use super::{
     notes::readable,
     stack::Stack,
     tree::{join, open_regular},
-    walk::{Kids, Visitor, depth_first},
 };
 
 /// What lies at a path.
@@ -43,24 +42,27 @@ pub enum Looked {
     File(FileEntry, File),
     /// A symbolic link; it is not followed.
     Link(FileEntry),
-    /// A folder and what is in it, by path; more than was asked for is left out.
+    /// A folder and what is in it; more than was asked for is left out.
     Folder {
         /// Itself; the root, which holds the slots, has no mode.
         entry: FileEntry,
-        /// In it, or below it.
+        /// In it, or below it; a folder comes before what is in it, names are in the order of their
+        /// bytes.
         entries: Vec<FileEntry>,
-        /// Some were left out.
+        /// There are more after these.
         more: bool,
     },
 }
 
 /// How a folder is listed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Listed {
     /// All below it, not only what lies in it.
     pub recursive: bool,
     /// At most so many.
     pub most: usize,
+    /// The last path of the page before; it need not exist any more.
+    pub after: Option<Vec<u8>>,
 }
 
 /// Why a path shows nothing. `Display` is one sentence for a person; paths in it are made readable.
@@ -95,6 +97,16 @@ pub enum LookError {
     NoPath {
         /// As given.
         path: String,
+    },
+    /// No page goes on after this.
+    #[error(
+        "{after} does not lie in {folder}, so no page of it goes on there: leave it out for the first page"
+    )]
+    NotInside {
+        /// As asked for.
+        after: String,
+        /// What is listed.
+        folder: String,
     },
     /// The layers cannot be read.
     #[error(transparent)]
@@ -182,8 +194,8 @@ fn inside<'a>(slots: &'a [Slot], path: &'a [u8]) -> Option<(&'a Slot, &'a [u8])>
         })
 }
 
-struct Looker<'a> {
-    stack: Stack,
+pub(super) struct Looker<'a> {
+    pub(super) stack: Stack,
     slot: &'a [u8],
 }
 
@@ -276,18 +288,11 @@ impl Looker<'_> {
         layers: Rc<[usize]>,
         listed: Listed,
     ) -> Result<Looked, LookError> {
-        let mut lister = Lister {
-            looker: self,
-            start: path,
-            listed,
-            entries: Vec::new(),
-            more: false,
+        let after = match &listed.after {
+            Some(after) => Some(after_in(&entry.path, after)?),
+            None => None,
         };
-        depth_first(&mut lister, layers)?;
-        let Lister {
-            mut entries, more, ..
-        } = lister;
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        let (entries, more) = self.page(path, layers, &listed, after)?;
         Ok(Looked::Folder {
             entry,
             entries,
@@ -301,7 +306,7 @@ impl Looker<'_> {
         Ok(shown(self.slot.to_vec(), &stat, None))
     }
 
-    fn entry(
+    pub(super) fn entry(
         &self,
         layer: usize,
         folder: &[u8],
@@ -342,42 +347,14 @@ fn shown(path: Vec<u8>, stat: &Stat, target: Option<Vec<u8>>) -> FileEntry {
     }
 }
 
-struct Lister<'a> {
-    looker: &'a Looker<'a>,
-    /// The folder asked for; walked paths are relative to it.
-    start: &'a [u8],
-    listed: Listed,
-    entries: Vec<FileEntry>,
-    more: bool,
-}
-
-impl Visitor for Lister<'_> {
-    /// The layers of the folder; below the start, first those of its parent.
-    type Node = Rc<[usize]>;
-    type Error = StoreError;
-
-    fn enter(&mut self, path: &[u8], layers: &mut Rc<[usize]>) -> Result<Kids<Self>, StoreError> {
-        let (looker, stack) = (self.looker, &self.looker.stack);
-        let mut folder = self.start.to_vec();
-        if !path.is_empty() {
-            folder = join(&folder, path);
-            *layers = stack.descend(layers, &folder)?.ids.into();
-        }
-        let mut kids = Vec::new();
-        for (name, (at, stat)) in stack.merged(layers, &folder)?.entries {
-            if attrs::is_whiteout(&stat) {
-                continue;
-            }
-            if self.entries.len() == self.listed.most {
-                self.more = true;
-                return Ok(Vec::new());
-            }
-            let entry = looker.entry(layers[at], &folder, &name, &stat)?;
-            self.entries.push(entry);
-            if self.listed.recursive && attrs::is_dir(&stat) {
-                kids.push((name, layers.clone()));
-            }
-        }
-        Ok(kids)
+/// Where the page before ended, from the listed folder on.
+fn after_in(folder: &[u8], after: &[u8]) -> Result<Vec<u8>, LookError> {
+    let inside = after.strip_prefix(folder);
+    match inside.and_then(|rest| rest.strip_prefix(b"/")) {
+        Some(inside) if !inside.is_empty() => Ok(inside.to_vec()),
+        _ => Err(LookError::NotInside {
+            after: readable(after),
+            folder: readable(folder),
+        }),
     }
 }

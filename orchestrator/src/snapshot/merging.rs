@@ -9,7 +9,7 @@ use mayfly_domain::{AgentId, LayerId, SnapshotId};
 
 use super::Slot;
 use crate::{
-    db::ticks::Claim,
+    db::claims::Claim,
     faults,
     tick::{TickError, Tools, blocking},
 };
@@ -43,7 +43,7 @@ pub async fn merge_state(
     agent: AgentId,
     state: SnapshotId,
 ) -> Result<(), TickError> {
-    let Some(pinned) = tools.db.pin(agent, &[Some(state)], "merge").await? else {
+    let Some(pinned) = tools.db.pin(agent, &[Some(state)]).await? else {
         return Ok(());
     };
     let (base, layers) = (

@@ -3,7 +3,7 @@
 //! A folder's content is the list of layers that add to it, topmost first; a child's list follows
 //! from its parent's. Stored layers hold no redirects.
 
-use std::{collections::BTreeMap, os::fd::OwnedFd, path::Path};
+use std::{collections::BTreeMap, ops::Bound, os::fd::OwnedFd, path::Path};
 
 use rustix::{
     fs::{AtFlags, Stat, statat},
@@ -30,6 +30,14 @@ pub(super) struct Merged {
     pub(super) dirs: Vec<OwnedFd>,
     /// Name to position in `dirs` and what is there.
     pub(super) entries: BTreeMap<Vec<u8>, (usize, Stat)>,
+}
+
+/// A name of a folder; a whiteout is one too.
+pub(super) struct Seen {
+    pub(super) name: Vec<u8>,
+    /// Position of its layer in the folder's list.
+    pub(super) at: usize,
+    pub(super) stat: Stat,
 }
 
 impl Stack {
@@ -105,5 +113,46 @@ impl Stack {
             merged.dirs.push(dir);
         }
         Ok(merged)
+    }
+
+    /// The first `most` names of the folder `path` from `from` on, in the order of their bytes.
+    pub(super) fn names(
+        &self,
+        layers: &[usize],
+        path: &[u8],
+        from: Bound<&[u8]>,
+        most: usize,
+    ) -> Result<Vec<Seen>, StoreError> {
+        let mut dirs = Vec::new();
+        let mut found: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        for (at, &id) in layers.iter().enumerate() {
+            let tree = &self.trees[id];
+            let dir = tree.must(path)?;
+            let add = |name: &[u8]| {
+                let before = match from {
+                    Bound::Unbounded => false,
+                    Bound::Included(from) => name < from,
+                    Bound::Excluded(from) => name <= from,
+                };
+                let full = found.len() == most;
+                let beyond = |(last, _): (&Vec<u8>, _)| full && &last[..] < name;
+                if before || found.last_key_value().is_some_and(beyond) {
+                    return;
+                }
+                // What a layer above has stays.
+                found.entry(name.to_vec()).or_insert(at);
+                if found.len() > most {
+                    found.pop_last();
+                }
+            };
+            tree::each_name(&dir, add).map_err(|error| tree.fault(path, error))?;
+            dirs.push(dir);
+        }
+        let seen = |(name, at): (Vec<u8>, usize)| {
+            let stat = statat(&dirs[at], &name[..], AtFlags::SYMLINK_NOFOLLOW);
+            let stat = stat.map_err(|error| self.trees[layers[at]].fault(path, error))?;
+            Ok(Seen { name, at, stat })
+        };
+        found.into_iter().map(seen).collect()
     }
 }

@@ -137,6 +137,18 @@ pub(super) fn open_regular(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd> {
     confined(dir, name, flags)
 }
 
+/// Tells each name that lies directly in `dir`, in no order.
+pub(super) fn each_name(dir: &OwnedFd, mut tell: impl FnMut(&[u8])) -> Result<()> {
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            tell(name);
+        }
+    }
+    Ok(())
+}
+
 /// What lies directly in `dir`, in no order.
 pub(super) fn entries(dir: &OwnedFd) -> Result<Vec<Entry>> {
     let mut found = Vec::new();

@@ -8,7 +8,7 @@ use super::{Changes, Job, TickError, Tools, destroy, phase::Phase, report::Repor
 use crate::{
     db::{
         deliveries::{Kind, NewDelivery},
-        ticks::{Closing, MessageFate, NewSnapshot},
+        endings::{Closing, MessageFate, NewSnapshot},
     },
     faults,
 };

@@ -14,8 +14,8 @@ use crate::{
     clock,
     db::{
         deliveries::NewDelivery,
+        endings::{Closing, MessageFate, Usage},
         messages::Message,
-        ticks::{Closing, MessageFate, Usage},
     },
     faults, observe,
     sandbox::BackendError,
@@ -24,6 +24,10 @@ use crate::{
 /// Milliseconds before a message runs again that lost no attempt: an engine that fails again and
 /// again must not be asked in a circle.
 const FREE_PAUSE: i64 = 2000;
+
+/// Ticks of one message from which on each counts, also those that a stalled database ended: the
+/// program itself may be what keeps the disk from answering.
+const STALLS: i64 = 10;
 
 /// Closes a tick that ended before its commit, and removes what it left.
 pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
@@ -46,6 +50,16 @@ pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
         let removal = tools.backend.remove(&job.claim.names, report::PROOF).await;
         ended.removed = removal.is_ok();
     }
+    if ended.again == Again::Counted && lapsed(tools, job).await {
+        ended = EndedBadly {
+            usage: ended.usage,
+            removed: ended.removed,
+            ..interrupted(
+                "the database did not answer, so the worker let go of its sandboxes",
+                Again::Free,
+            )
+        };
+    }
     let effects = effects(tools, tick).await;
     let closing = closing(&job.claim.message, tick, ended, tools.attempts, &effects);
     let removed = closing.removed;
@@ -55,6 +69,16 @@ pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
         discard_unless_committed(tools, job).await;
         faults::point("destroy.discarded");
     }
+}
+
+/// Whether the tick was interrupted because the worker could not renew its lease: that is no attempt
+/// of its message.
+async fn lapsed(tools: &Tools, job: &Job) -> bool {
+    if !tools.lease.lapsed_since(job.begun) {
+        return false;
+    }
+    let ticks = tools.db.count_ticks_for(job.claim.message.id).await;
+    ticks.is_ok_and(|ticks| ticks < STALLS)
 }
 
 /// What may have left the sandbox; what cannot be read is taken for possible.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     agent::{self, transcript::Event},
-    db::ticks::Usage,
+    db::endings::Usage,
     faults,
     snapshot::{Caps, LayerSize, SealError, Sealed, exclude::Excludes},
 };

@@ -28,10 +28,10 @@ impl<T> Page<T> {
         Page { items, next }
     }
 
-    /// With other items in the same places.
-    pub(crate) fn with<U>(self, items: Vec<U>) -> Page<U> {
+    /// The items as `show` shows them.
+    pub(crate) fn map<U>(self, show: impl FnMut(T) -> U) -> Page<U> {
         Page {
-            items,
+            items: self.items.into_iter().map(show).collect(),
             next: self.next,
         }
     }

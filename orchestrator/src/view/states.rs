@@ -88,6 +88,10 @@ impl From<&Looked> for ListingView {
                 entry: entry.into(),
                 entries: entries.iter().map(FileView::from).collect(),
                 more: *more,
+                next: entries
+                    .last()
+                    .filter(|_| *more)
+                    .map(|last| percent(&last.path)),
             },
         }
     }
@@ -99,14 +103,15 @@ fn lossy(bytes: &[u8]) -> String {
 
 /// Percent-encoded, where it is no UTF-8.
 fn encoded(path: &[u8]) -> Option<String> {
-    if std::str::from_utf8(path).is_ok() {
-        return None;
-    }
+    std::str::from_utf8(path).is_err().then(|| percent(path))
+}
+
+fn percent(path: &[u8]) -> String {
     let encode = |byte: &u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
             char::from(*byte).to_string()
         }
         _ => format!("%{byte:02X}"),
     };
-    Some(path.iter().map(encode).collect())
+    path.iter().map(encode).collect()
 }

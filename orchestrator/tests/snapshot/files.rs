@@ -15,6 +15,7 @@ use crate::{picture::take, world::World};
 const ALL: Listed = Listed {
     recursive: true,
     most: 10_000,
+    after: None,
 };
 
 fn look(world: &World, path: &str) -> Result<Looked, LookError> {
@@ -143,11 +144,61 @@ fn links_are_shown_and_never_followed_and_nothing_else_is_reached() {
 }
 
 #[test]
+fn pages_of_a_listing_are_the_whole_of_it() {
+    let world = changed();
+    let state = world.state(&world.layers);
+    let page = |listed| {
+        let looked = world.store.look(&state, &world.slots, b"/work", listed);
+        match looked.unwrap() {
+            Looked::Folder { entries, more, .. } => (entries, more),
+            other => panic!("{other:?}"),
+        }
+    };
+    for recursive in [true, false] {
+        let whole = Listed { recursive, ..ALL };
+        let (whole, more) = page(whole);
+        assert!(whole.len() > 3 && !more);
+        for most in 1..=whole.len() {
+            let (mut pages, mut after) = (Vec::new(), None);
+            loop {
+                let (entries, more) = page(Listed {
+                    recursive,
+                    most,
+                    after,
+                });
+                assert!(
+                    entries.len() == most || !more,
+                    "a short page is the last one"
+                );
+                pages.extend(entries);
+                if !more {
+                    break;
+                }
+                after = pages.last().map(|entry: &FileEntry| entry.path.clone());
+            }
+            assert_eq!(pages, whole, "pages of {most}");
+        }
+    }
+    // What the last page ended with may be gone meanwhile.
+    let after = Some(b"/work/\x01".to_vec());
+    assert_eq!(page(Listed { after, ..ALL }).0, page(ALL).0);
+    for bad in ["/work", "/work/", "/home/agent/x", "x"] {
+        let after = Some(bad.into());
+        let looked = world
+            .store
+            .look(&state, &world.slots, b"/work", Listed { after, ..ALL });
+        let told = looked.unwrap_err().to_string();
+        assert!(told.contains("does not lie in /work"), "{bad}: {told}");
+    }
+}
+
+#[test]
 fn a_long_listing_is_cut_and_a_missing_layer_is_an_error() {
     let world = changed();
     let few = Listed {
         recursive: true,
         most: 3,
+        after: None,
     };
     let state = world.state(&world.layers);
     match world

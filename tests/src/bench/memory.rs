@@ -15,18 +15,24 @@ impl Memory {
     /// Of a living process.
     pub fn of(pid: u32) -> Memory {
         let path = format!("/proc/{pid}/smaps_rollup");
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let field = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            let kib = line
-                .and_then(|line| line.split_whitespace().next())
-                .and_then(|n| n.parse().ok());
-            kib.map(|kib: f64| kib / 1024.0)
-                .unwrap_or_else(|| panic!("{path} has no {name}"))
-        };
         Memory {
-            rss: field("Rss:"),
-            pss: field("Pss:"),
+            rss: field(&path, "Rss:"),
+            pss: field(&path, "Pss:"),
         }
     }
+
+    /// The most that was resident since it began.
+    pub fn most(pid: u32) -> f64 {
+        field(&format!("/proc/{pid}/status"), "VmHWM:")
+    }
+}
+
+fn field(path: &str, name: &str) -> f64 {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line
+        .and_then(|line| line.split_whitespace().next())
+        .and_then(|n| n.parse().ok());
+    kib.map(|kib: f64| kib / 1024.0)
+        .unwrap_or_else(|| panic!("{path} has no {name}"))
 }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use mayfly_tests::bench::{figure::Report, neighbour, tick};
+use mayfly_tests::bench::{figure::Report, idle, neighbour, tick};
 
 #[derive(Parser)]
 #[command(about = "Measures Mayfly on real Docker; needs root")]
@@ -23,6 +23,15 @@ enum Verb {
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
         /// The program whose memory at rest is measured.
+        #[arg(long)]
+        program: PathBuf,
+    },
+    /// What a thousand idle agents and reads about them cost.
+    Idle {
+        /// Writes the figures as a JSON list.
+        #[arg(long)]
+        json: Option<PathBuf>,
+        /// The server that is measured.
         #[arg(long)]
         program: PathBuf,
     },
@@ -48,6 +57,7 @@ fn main() -> ExitCode {
             let report = runtime.block_on(tick::run(rounds, &program));
             finish(&report, json)
         }
+        Verb::Idle { json, program } => finish(&idle::run(&program), json),
         Verb::Neighbour { file } => {
             let Err(error) = neighbour::write(&file);
             eprintln!("{}: {error}", file.display());

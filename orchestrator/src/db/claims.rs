@@ -1,0 +1,154 @@
+//! Claims: the right to run an agent's next message is one transaction.
+
+use mayfly_domain::{AgentId, LayerId, TickId};
+use sqlx::{AnyConnection, Row as _};
+
+use super::{
+    Db, DbError,
+    agents::{Agent, agent_on},
+    messages::{self, Message, message},
+    snapshots::layers_on,
+};
+use crate::{clock, sandbox::Names, tick::phase::Phase};
+
+/// The exclusive right to run one message of an agent.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The tick that was opened.
+    pub tick: TickId,
+    /// The agent as of the claim.
+    pub agent: Agent,
+    /// The message to run.
+    pub message: Message,
+    /// Fences late writers.
+    pub generation: i64,
+    /// What its upper folder will be sealed as.
+    pub layer: LayerId,
+    /// Everything it may create on the engine.
+    pub names: Names,
+    /// The layers of the head, kept as long as the sandbox may have them mounted.
+    pub lowers: Vec<LayerId>,
+    /// Unix ms.
+    pub started_at: i64,
+}
+
+impl Db {
+    /// Takes the right to run the agent's next message: generation + 1 and an open tick whose
+    /// names are recorded before anything is created. None if there is nothing to run, not yet,
+    /// or another tick is open.
+    pub async fn claim(
+        &self,
+        id: AgentId,
+        worker: &str,
+        epoch: i64,
+        names: impl FnOnce(&LayerId) -> Names,
+    ) -> Result<Option<Claim>, DbError> {
+        let now = clock::unix_ms();
+        let mut tx = self.begin().await?;
+        let Some(agent) = agent_on(&mut tx, id).await? else {
+            return Ok(None);
+        };
+        let Some(message) = claimable(&mut tx, id).await? else {
+            return Ok(None);
+        };
+        let row = sqlx::query(
+            "UPDATE agents SET generation = generation + 1 WHERE id = $1
+             AND NOT EXISTS (SELECT 1 FROM ticks WHERE agent = $1 AND outcome IS NULL)
+             RETURNING generation",
+        )
+        .bind(id.to_string())
+        .fetch_optional(&mut *tx)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let layer = LayerId::new();
+        let lowers = layers_on(&mut tx, agent.head).await?;
+        let claim = Claim {
+            tick: TickId::new(),
+            generation: row.try_get(0)?,
+            names: names(&layer),
+            layer,
+            lowers,
+            agent,
+            message,
+            started_at: now,
+        };
+        sqlx::query(
+            "INSERT INTO ticks (id, agent, message, retry_of, worker, epoch, generation, phase,
+             progress, before, layer, names, started_at, lowers)
+             VALUES ($1, $2, $3, (SELECT max(id) FROM ticks WHERE message = $3), $4, $5, $6, $7,
+             $7, $8, $9, $10, $11, $12)",
+        )
+        .bind(claim.tick.to_string())
+        .bind(id.to_string())
+        .bind(claim.message.id.to_string())
+        .bind(worker)
+        .bind(epoch)
+        .bind(claim.generation)
+        .bind(Phase::Spawn.as_str())
+        .bind(claim.agent.head.map(|id| id.to_string()))
+        .bind(claim.layer.as_str())
+        .bind(serde_json::to_string(&claim.names).expect("names are plain"))
+        .bind(now)
+        .bind(serde_json::json!(claim.lowers).to_string())
+        .execute(&mut *tx)
+        .await?;
+        crate::faults::point("claim.inside");
+        tx.commit().await?;
+        crate::faults::lose_answer("claim.answer")
+            .map_err(|error| DbError::Sql(sqlx::Error::Io(error)))?;
+        Ok(Some(claim))
+    }
+
+    /// Looks up the layers of the claim's head again, after a merge, and keeps them.
+    pub async fn find_lowers(&self, claim: &Claim) -> Result<Vec<LayerId>, DbError> {
+        let mut tx = self.begin().await?;
+        let lowers = layers_on(&mut tx, claim.agent.head).await?;
+        sqlx::query(
+            "UPDATE ticks SET lowers = $3 WHERE id = $1 AND generation = $2 AND outcome IS NULL",
+        )
+        .bind(claim.tick.to_string())
+        .bind(claim.generation)
+        .bind(serde_json::json!(lowers).to_string())
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(lowers)
+    }
+
+    /// The tick is in this phase, in this image.
+    pub async fn enter_phase(
+        &self,
+        claim: &Claim,
+        phase: Phase,
+        image: &str,
+    ) -> Result<(), DbError> {
+        sqlx::query(
+            "UPDATE ticks SET phase = $3, progress = $3, image = $4
+             WHERE id = $1 AND generation = $2 AND outcome IS NULL",
+        )
+        .bind(claim.tick.to_string())
+        .bind(claim.generation)
+        .bind(phase.as_str())
+        .bind(image)
+        .execute(self.writer())
+        .await?;
+        Ok(())
+    }
+}
+
+async fn claimable(
+    connection: &mut AnyConnection,
+    agent: AgentId,
+) -> Result<Option<Message>, DbError> {
+    let sql = format!(
+        "SELECT {} FROM messages m WHERE m.agent = $1 AND m.outcome IS NULL
+         ORDER BY m.seq, m.id LIMIT 1",
+        messages::COLUMNS
+    );
+    let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(agent.to_string())
+        .fetch_optional(connection)
+        .await?;
+    let next = row.as_ref().map(message).transpose()?;
+    Ok(next.filter(|message| clock::until(message.claimable_at) == 0))
+}
