@@ -237,10 +237,12 @@ pub async fn chains(tools: &Tools) -> Result<(), TickError> {
     // One broken chain does not keep the others long.
     let mut last = Ok(());
     for due in tools.keeper.chains_due() {
-        for agent in tools.db.heads_with_layers(at_least, due).await? {
+        let long = tools.db.heads_with_layers(at_least, due).await;
+        let long = long.inspect_err(|_| tools.keeper.chains_again(due))?;
+        for agent in long {
             let merged = merging::merge(tools, agent).await;
             if merged.is_err() {
-                tools.keeper.touch(agent);
+                tools.keeper.chains_again(Some(agent));
             }
             last = last.and(merged);
         }

@@ -193,6 +193,14 @@ impl Keeper {
         })
     }
 
+    /// These could not be looked at: they are due again.
+    pub fn chains_again(&self, due: Option<AgentId>) {
+        self.seen(|seen| match due {
+            Some(agent) => drop(seen.chains.insert(agent)),
+            None => seen.all_chains = None,
+        });
+    }
+
     /// States that hold much for what has expired, to be merged; each is told once.
     pub fn worth_merging(&self) -> Vec<(AgentId, SnapshotId)> {
         self.seen(|seen| std::mem::take(&mut seen.merge))

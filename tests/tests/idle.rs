@@ -196,7 +196,9 @@ async fn a_read_takes_as_many_statements_however_much_it_shows_and_scans_no_tabl
             after: None,
         };
         let look = async |tick| -> Result<_, RequestError> {
-            commands.look(agent, tick, b"/work".to_vec(), listed).await
+            commands
+                .look(agent, tick, b"/work".to_vec(), listed.clone())
+                .await
         };
         look(None).await.unwrap();
         counted("files", 2);

@@ -86,7 +86,7 @@ async fn a_fork_that_is_made_beside_a_collection_keeps_its_files() {
     for agents in family {
         let plan = tools
             .db
-            .collect(&agents, |family| family.plan(|_| None, i64::MAX / 2))
+            .collect(agents[0], |family| family.plan(|_| None, i64::MAX / 2))
             .await
             .unwrap();
         assert!(plan.forget.is_empty(), "{:?}", plan.forget);

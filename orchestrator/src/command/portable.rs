@@ -200,6 +200,9 @@ impl Commands {
         let removed = tokio::task::spawn_blocking(move || store.discard(&staging)).await;
         let view = done?;
         removed.map_err(|panic| internal(&panic))??;
+        // Its chain may be long, and its states beyond the rule here.
+        self.keeper.touch(view.agent.id);
+        self.bell.ring();
         Ok(view)
     }
 

@@ -156,6 +156,8 @@ impl Db {
 
     /// Marks a base as gone if it is unused still; its folder is removed after this is durable.
     pub async fn forget_base(&self, base: &BaseId, before: i64) -> Result<bool, DbError> {
+        // The gate last: a collection takes both in this order too.
+        let mut connection = self.writer().acquire().await?;
         let _closed = self.held.close().await;
         if self.held.has(base.as_str()) {
             return Ok(false);
@@ -166,7 +168,7 @@ impl Db {
         let forgotten = sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(before)
             .bind(base.as_str())
-            .execute(self.writer())
+            .execute(&mut *connection)
             .await?;
         Ok(forgotten.rows_affected() == 1)
     }
