@@ -1,7 +1,5 @@
 //! What faces show, with all that stands beside it: a page is one statement, however long it is.
 
-use std::collections::HashMap;
-
 use mayfly_domain::{AgentId, MessageId, Reply, ReplyFile, TickId};
 use sqlx::{Row as _, any::AnyRow};
 
@@ -248,16 +246,16 @@ impl Db {
         }
         let rows = query.fetch_all(self.reader()).await?;
         let mut shown: Vec<ShownMessage> = Vec::new();
-        let mut places: HashMap<MessageId, usize> = HashMap::new();
         for row in &rows {
             let message = messages::message(row)?;
-            let id = message.id;
-            if !places.contains_key(&id) {
-                places.insert(id, shown.len());
+            // Rows of one message stand together.
+            if shown
+                .last()
+                .is_none_or(|last| last.message.id != message.id)
+            {
                 shown.push(shown_message(row, message)?);
             }
-            let place = places[&id];
-            if let Some(reply) = &mut shown[place].reply {
+            if let Some(reply) = shown.last_mut().and_then(|last| last.reply.as_mut()) {
                 reply.files.extend(file(row)?);
             }
         }
