@@ -3,6 +3,8 @@
 
 #[path = "oci/archive.rs"]
 mod archive;
+#[path = "oci/bounds.rs"]
+mod bounds;
 #[path = "oci/hostile.rs"]
 mod hostile;
 #[path = "snapshot/picture.rs"]

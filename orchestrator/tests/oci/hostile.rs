@@ -58,7 +58,7 @@ pub(crate) fn folder(path: &str) -> Vec<u8> {
     entry(path, b'5', b"", "")
 }
 
-fn file(path: &str) -> Vec<u8> {
+pub(crate) fn file(path: &str) -> Vec<u8> {
     entry(path, b'0', b"content", "")
 }
 
@@ -101,7 +101,7 @@ impl Cage {
     }
 }
 
-fn refused(entries: &[Vec<u8>]) -> String {
+pub(crate) fn refused(entries: &[Vec<u8>]) -> String {
     let mut all = vec![folder("work/")];
     all.extend_from_slice(entries);
     Cage::new().unpack(&stream(&all)).unwrap_err().to_string()
@@ -292,10 +292,11 @@ fn caps_hold_before_the_disk_is_full() {
 }
 
 /// A layout that can be changed and made consistent again.
-struct Layout {
+pub(crate) struct Layout {
     path: PathBuf,
-    manifest: Value,
-    config: Value,
+    pub(crate) manifest: Value,
+    pub(crate) config: Value,
+    pub(crate) index_version: u32,
 }
 
 impl Layout {
@@ -306,17 +307,18 @@ impl Layout {
             path: path.to_owned(),
             manifest,
             config: serde_json::from_slice(&fs::read(config).unwrap()).unwrap(),
+            index_version: 2,
         }
     }
 
-    fn put(&self, content: &[u8]) -> (String, usize) {
+    pub(crate) fn put(&self, content: &[u8]) -> (String, usize) {
         use sha2::Digest as _;
         let digest = format!("sha256:{}", hex::encode(sha2::Sha256::digest(content)));
         fs::write(blob(&self.path, &digest), content).unwrap();
         (digest, content.len())
     }
 
-    fn set_layer(&mut self, at: usize, stored: &[u8], diff_id: &str) {
+    pub(crate) fn set_layer(&mut self, at: usize, stored: &[u8], diff_id: &str) {
         let (digest, size) = self.put(stored);
         self.manifest["layers"][at]["digest"] = json!(digest);
         self.manifest["layers"][at]["size"] = json!(size);
@@ -330,7 +332,7 @@ impl Layout {
         let (digest, size) = self.put(self.manifest.to_string().as_bytes());
         let kind = "application/vnd.oci.image.manifest.v1+json";
         let image = json!({"mediaType": kind, "digest": digest, "size": size});
-        let index = json!({"schemaVersion": 2, "manifests": [image]});
+        let index = json!({"schemaVersion": self.index_version, "manifests": [image]});
         fs::write(self.path.join("index.json"), index.to_string()).unwrap();
     }
 }
@@ -340,7 +342,7 @@ fn blob(layout: &Path, digest: &str) -> PathBuf {
 }
 
 /// What an import of the changed layout says; nothing of it may be left.
-fn failed(change: impl FnOnce(&mut Layout)) -> String {
+pub(crate) fn failed(change: impl FnOnce(&mut Layout)) -> String {
     let world = odd_world();
     let path = world.path("out");
     export(&world, Compress::None, &path);

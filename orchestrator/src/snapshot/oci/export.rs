@@ -173,6 +173,10 @@ impl<'a, 'o> Exporter<'a, 'o> {
                 what.layers.len()
             )));
         }
+        if what.records.len() > history::BYTES_MAX {
+            let reason = "its records have more than 256 MiB: export an earlier tick";
+            return Err(OciError::Limit(reason.to_owned()));
+        }
         Ok(Exporter {
             store,
             what,

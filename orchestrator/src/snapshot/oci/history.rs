@@ -2,7 +2,10 @@
 //! one JSON record a line, in the last layer. Read back as hostile text: every record is of a known
 //! kind, every id is one, every reference leads to a record before it.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    io::{BufRead, Read as _},
+};
 
 use mayfly_domain::{
     AgentId, Author, MAX_TEXT, MessageId, MessageOutcome, SandboxRef, SnapshotId, TickId,
@@ -22,6 +25,10 @@ pub const FORM: u32 = 1;
 /// No line may be longer: a message's text where JSON escapes each byte, and some.
 const LINE_MAX: usize = 6 * MAX_TEXT + (64 << 10);
 const RECORDS_MAX: usize = 1 << 20;
+/// Of all lines: they are held in memory.
+pub(super) const BYTES_MAX: usize = 256 << 20;
+/// Of one tick; a seal keeps fewer.
+const NOTES_MAX: usize = 100;
 /// Of a name, a reason, an id of another system.
 const SHORT_MAX: usize = 4096;
 /// Of a notice or a reply.
@@ -195,42 +202,29 @@ impl History {
     }
 
     /// The way back. `layers` is how many layers of files the image has.
-    pub fn read(lines: &[u8], layers: usize) -> Result<History, OciError> {
-        let (mut agent, mut rest) = (None, Vec::new());
-        let lines = lines.split(|byte| *byte == b'\n');
-        for (at, line) in lines.filter(|line| !line.is_empty()).enumerate() {
-            let bad = |reason: String| OciError::bad(format!("record {}", at + 1), reason);
-            if line.len() > LINE_MAX || at >= RECORDS_MAX {
-                return Err(OciError::Limit(format!(
-                    "record {} is one too many",
-                    at + 1
-                )));
+    pub fn read(mut lines: impl BufRead, layers: usize) -> Result<History, OciError> {
+        let (mut history, mut line, mut bytes) = (None, Vec::new(), 0);
+        for at in 1.. {
+            let bad = |reason: String| OciError::bad(format!("record {at}"), reason);
+            line.clear();
+            let most = LINE_MAX as u64 + 1;
+            let length = (&mut lines).take(most).read_until(b'\n', &mut line);
+            let length = length.map_err(|error| bad(error.to_string()))?;
+            bytes += length;
+            if length == 0 {
+                break;
             }
-            let record = serde_json::from_slice(line);
-            match record.map_err(|error| bad(error.to_string()))? {
-                Record::Agent(row) if at == 0 => agent = Some(*row),
-                Record::Agent(_) => return Err(bad("a second agent".to_owned())),
-                _ if at == 0 => return Err(bad("the agent's is missing".to_owned())),
-                other => rest.push(other),
+            if line.len() > LINE_MAX || at > RECORDS_MAX || bytes > BYTES_MAX {
+                return Err(OciError::Limit(format!("record {at} is one too many")));
             }
+            if line == b"\n" {
+                continue;
+            }
+            let record = serde_json::from_slice(&line);
+            let record: Record = record.map_err(|error| bad(error.to_string()))?;
+            add(&mut history, record).map_err(|reason| bad(reason.to_owned()))?;
         }
-        let agent = agent.ok_or_else(|| OciError::bad("the records", "there are none"))?;
-        let mut history = History {
-            agent,
-            snapshots: Vec::new(),
-            messages: Vec::new(),
-            ticks: Vec::new(),
-            replies: Vec::new(),
-        };
-        for record in rest {
-            match record {
-                Record::Snapshot(row) => history.snapshots.push(row),
-                Record::Message(row) => history.messages.push(row),
-                Record::Tick(row) => history.ticks.push(*row),
-                Record::Reply(row) => history.replies.push(row),
-                Record::Agent(_) => {}
-            }
-        }
+        let history = history.ok_or_else(|| OciError::bad("the records", "there are none"))?;
         history.check(layers)?;
         Ok(history)
     }
@@ -313,6 +307,31 @@ impl History {
             false => bad("there are layers that belong to no state"),
         }
     }
+}
+
+/// Held at once: what many small parts would make of few bytes is refused record by record.
+fn add(history: &mut Option<History>, record: Record) -> Result<(), &'static str> {
+    match (record, history) {
+        (Record::Agent(row), history @ None) => {
+            *history = Some(History {
+                agent: *row,
+                snapshots: Vec::new(),
+                messages: Vec::new(),
+                ticks: Vec::new(),
+                replies: Vec::new(),
+            });
+        }
+        (_, None) => return Err("the agent's is missing"),
+        (Record::Agent(_), Some(_)) => return Err("a second agent"),
+        (Record::Tick(row), Some(_)) if row.notes.len() > NOTES_MAX => {
+            return Err("the tick has too many notes");
+        }
+        (Record::Tick(row), Some(history)) => history.ticks.push(*row),
+        (Record::Snapshot(row), Some(history)) => history.snapshots.push(row),
+        (Record::Message(row), Some(history)) => history.messages.push(row),
+        (Record::Reply(row), Some(history)) => history.replies.push(row),
+    }
+    Ok(())
 }
 
 fn short(text: &str) -> bool {

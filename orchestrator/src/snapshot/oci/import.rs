@@ -3,7 +3,7 @@
 //! unpacked before anything is visible. A failed import leaves nothing.
 
 use std::{
-    fs,
+    io::{self, BufReader, Read},
     path::{Path, PathBuf},
 };
 
@@ -17,15 +17,12 @@ use super::{
     Compress, LABEL_FORM, OciError,
     export::{BESIDE, prefix},
     history::{self, FORM, History},
-    image::{Config, Descriptor, Index, LAYERS_MAX, Layout, MANIFEST, Manifest},
-    layout::Source,
-    read::{Kind, Reader},
+    image::{Config, Descriptor, INDEX, Index, LAYERS_MAX, Layout, MANIFEST, Manifest},
+    layout::{Source, keep},
+    read::{Kind, Reader, TarError},
     squeeze::unsqueeze,
     unpack::{Budget, Target, unpack},
 };
-
-/// Of all records.
-const RECORDS_MAX: u64 = 1 << 30;
 
 /// A layout whose documents were read and checked.
 pub struct Archive {
@@ -66,6 +63,7 @@ impl Archive {
             return Err(OciError::Version(layout.image_layout_version));
         }
         let index: Index = parse("index.json", &source.index()?)?;
+        of_version("index.json", index.schema_version, &index.media_type, INDEX)?;
         let images = index.manifests.iter();
         let images: Vec<_> = images.filter(|of| of.media_type == MANIFEST).collect();
         let [image] = images[..] else {
@@ -73,6 +71,8 @@ impl Archive {
             return Err(OciError::bad("index.json", reason));
         };
         let manifest: Manifest = parse("the manifest", &source.document(image)?)?;
+        let version = manifest.schema_version;
+        of_version("the manifest", version, &manifest.media_type, MANIFEST)?;
         if manifest.layers.len() > LAYERS_MAX {
             let count = manifest.layers.len();
             return Err(OciError::Limit(format!("its image has {count} layers")));
@@ -82,6 +82,10 @@ impl Archive {
             Some(form) if *form == FORM.to_string() => {}
             Some(form) => return Err(OciError::Version(form.chars().take(40).collect())),
             None => return Err(OciError::bad("the config", "it is no exported agent")),
+        }
+        if config.rootfs.kind != "layers" {
+            let reason = "its root file system is of another kind than \"layers\"";
+            return Err(OciError::bad("the config", reason));
         }
         if config.rootfs.diff_ids.len() != manifest.layers.len() || manifest.layers.is_empty() {
             let reason = "it lists other layers than the manifest";
@@ -127,18 +131,17 @@ impl Archive {
             match entry.kind {
                 Kind::Folder if [history::FOLDER, history::TRANSCRIPTS].contains(&&*shown) => {}
                 Kind::File if name == history::RECORDS && records.is_none() => {
-                    budget.take(entry.length.min(RECORDS_MAX))?;
-                    records = Some(reader.bytes(RECORDS_MAX).map_err(OciError::Tar)?);
+                    budget.take(entry.length)?;
+                    let lines = BufReader::with_capacity(1 << 16, Content(&mut reader));
+                    records = Some(History::read(lines, self.layers())?);
                 }
                 Kind::File => {
                     let tick = name.strip_prefix(history::TRANSCRIPTS);
                     let tick = tick.and_then(|name| name.strip_suffix(".jsonl"));
                     let tick: Option<TickId> = tick.and_then(|tick| tick.parse().ok());
                     let tick = tick.ok_or_else(|| bad("is no record"))?;
-                    budget.take(entry.length)?;
-                    let content = reader.bytes(RECORDS_MAX).map_err(OciError::Tar)?;
                     let to = aside.join(format!("{tick}.jsonl"));
-                    fs::write(&to, content).map_err(|error| StoreError::io(&to, error))?;
+                    keep(&mut reader, &entry.path, &to, budget)?;
                 }
                 _ => return Err(bad("is no record")),
             }
@@ -146,7 +149,7 @@ impl Archive {
         layer.check(reader.finish().map_err(OciError::Tar)?.diff_id())?;
         let records = records.ok_or_else(|| OciError::bad("the records", "they are missing"))?;
         Ok(Records {
-            history: History::read(&records, self.layers())?,
+            history: records,
             transcripts: aside.to_owned(),
         })
     }
@@ -166,6 +169,18 @@ impl Archive {
         let (stream, used) = unpacked.map_err(|error| layer.within(error))?;
         layer.check(stream.diff_id())?;
         Ok(used)
+    }
+}
+
+/// The current entry's content.
+struct Content<'a, R>(&'a mut Reader<R>);
+
+impl<R: Read> Read for Content<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into).map_err(|error| match error {
+            TarError::Io(error) => error,
+            TarError::Bad(reason) => io::Error::other(reason),
+        })
     }
 }
 
@@ -329,6 +344,18 @@ impl Store {
         let all = made.filter(|path| path.is_dir());
         let roots: Vec<_> = all.chain([self.base_dir(base).join(slot)]).collect();
         Stack::open(&roots)
+    }
+}
+
+/// Both documents have been of version 2 since they exist; the media type may be left out.
+fn of_version(what: &str, version: u32, kind: &str, wanted: &str) -> Result<(), OciError> {
+    if version != 2 {
+        let reason = format!("it is of schema version {version}, not 2");
+        return Err(OciError::bad(what, reason));
+    }
+    match kind.is_empty() || kind == wanted {
+        true => Ok(()),
+        false => Err(OciError::bad(what, "its media type is another document's")),
     }
 }
 

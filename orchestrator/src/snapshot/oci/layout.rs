@@ -172,25 +172,34 @@ pub fn receive(from: impl Read, into: &Path, budget: &mut Budget<'_>) -> Result<
                 ));
             }
         }
-        let to = into.join(name);
-        let file = File::create_new(&to);
-        let mut file = file.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => OciError::entry(&entry.path, "is there twice"),
-            _ => StoreError::io(&to, error).into(),
-        })?;
-        let mut buffer = vec![0; 256 << 10];
-        loop {
-            let len = reader.read(&mut buffer).map_err(OciError::Tar)?;
-            if len == 0 {
-                break;
-            }
-            budget.take(len as u64)?;
-            let written = file.write_all(&buffer[..len]);
-            written.map_err(|error| StoreError::io(&to, error))?;
-        }
+        keep(&mut reader, &entry.path, &into.join(name), budget)?;
     }
     reader.finish().map_err(OciError::Tar)?;
     Ok(())
+}
+
+/// Copies the content of the entry `path` into the new file `to`.
+pub(super) fn keep<R: Read>(
+    reader: &mut Reader<R>,
+    path: &[u8],
+    to: &Path,
+    budget: &mut Budget<'_>,
+) -> Result<(), OciError> {
+    let file = File::create_new(to);
+    let mut file = file.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => OciError::entry(path, "is there twice"),
+        _ => StoreError::io(to, error).into(),
+    })?;
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let len = reader.read(&mut buffer).map_err(OciError::Tar)?;
+        if len == 0 {
+            return Ok(());
+        }
+        budget.take(len as u64)?;
+        let written = file.write_all(&buffer[..len]);
+        written.map_err(|error| StoreError::io(to, error))?;
+    }
 }
 
 fn is_layout_file(name: &str) -> bool {

@@ -2,7 +2,10 @@
 //! understood is refused, not guessed. Memory is bounded by the caps here, whatever sizes are told;
 //! nothing is written.
 
-use std::io::{self, Read};
+use std::{
+    collections::HashSet,
+    io::{self, Read},
+};
 
 use super::{
     header::{self, BLOCK, Meta, RECORDS_MAX, SAME, SPARSE_LENGTH, XATTR, XATTR_HEX, read_time},
@@ -11,6 +14,8 @@ use super::{
 
 /// The longest path: deeper folders than a seal takes do not fit.
 const PATH_MAX: usize = 1 << 20;
+/// The most records of one entry: more attributes than a file system lists (64 KiB of names).
+const RECORD_COUNT_MAX: usize = 1 << 14;
 /// What may follow the end mark.
 const TAIL_MAX: u64 = 1 << 20;
 
@@ -79,7 +84,7 @@ struct Records {
     sparse_length: Option<u64>,
     sparse_version: (Option<u64>, Option<u64>),
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    seen: Vec<Vec<u8>>,
+    seen: HashSet<Vec<u8>>,
 }
 
 impl<R: Read> Reader<R> {
@@ -296,10 +301,10 @@ impl Records {
         let record = record.strip_suffix(b"\n")?;
         let equals = record.iter().position(|byte| *byte == b'=')?;
         let (key, value) = (&record[..equals], &record[equals + 1..]);
-        if key.is_empty() || key.contains(&0) || self.seen.iter().any(|seen| seen == key) {
+        let new = !key.is_empty() && !key.contains(&0) && self.seen.insert(key.to_vec());
+        if !new || self.seen.len() > RECORD_COUNT_MAX {
             return None;
         }
-        self.seen.push(key.to_vec());
         self.put(key, value)?;
         text.get(length..)
     }

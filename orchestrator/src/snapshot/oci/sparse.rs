@@ -12,6 +12,9 @@ use super::header::BLOCK;
 /// More pieces than this are not kept apart, nor taken from an archive: the map is held in memory.
 const PIECES_MAX: usize = 1 << 22;
 
+/// Of one number; endless zeros in front of it are none.
+const DIGITS_MAX: usize = 20;
+
 /// Data of a file: `(offset, length)`, in order, without overlap.
 pub(super) type Pieces = Vec<(u64, u64)>;
 
@@ -99,7 +102,7 @@ struct Lines<'a, R> {
 impl<R: io::Read> Lines<'_, R> {
     fn number(&mut self) -> io::Result<Option<u64>> {
         let mut value: Option<u64> = None;
-        loop {
+        for _ in 0..=DIGITS_MAX {
             if self.at == BLOCK {
                 self.content.read_exact(&mut self.block)?;
                 (self.at, self.taken) = (0, self.taken + BLOCK as u64);
@@ -119,11 +122,14 @@ impl<R: io::Read> Lines<'_, R> {
                 return Ok(None);
             }
         }
+        Ok(None)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
 
     fn back(map: &[u8], stored: u64, length: u64) -> Result<Pieces, &'static str> {
@@ -162,5 +168,8 @@ mod tests {
             assert!(back(&map(text), 512 + 4, 50).is_err(), "{text:?}");
         }
         assert!(back(&map("1\n18446744073709551615\n5\n"), 517, 50).is_err());
+        let mut endless = io::repeat(b'0').take(1 << 40);
+        assert!(decode(&mut endless, 1 << 40, 50).unwrap().is_err());
+        assert!((1 << 40) - endless.limit() <= BLOCK as u64);
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{
     fs::File,
-    io::Read,
+    io::{self, Read},
     os::{fd::OwnedFd, unix::fs::FileExt},
     path::PathBuf,
 };
@@ -55,6 +55,8 @@ pub struct Budget<'a> {
     pub(super) asked: u64,
 }
 
+/// What a file takes on disk at least, and each piece of one between holes.
+const BLOCK: u64 = 4096;
 /// After so many bytes the disk is asked again.
 const ASK: u64 = 64 << 20;
 const READ: usize = 256 << 10;
@@ -79,6 +81,11 @@ impl<'a> Budget<'a> {
             ));
         }
         self.bytes -= bytes;
+        self.take_room(bytes)
+    }
+
+    /// What the disk needs, and the archive need not hold.
+    fn take_room(&mut self, bytes: u64) -> Result<(), OciError> {
         if bytes > self.asked {
             if !(self.room)(ASK.max(bytes)) {
                 return Err(OciError::Limit("the disk has no room for it".to_owned()));
@@ -93,7 +100,7 @@ impl<'a> Budget<'a> {
         let left = self.inodes.checked_sub(1);
         self.inodes =
             left.ok_or_else(|| OciError::Limit("it holds more files than may come in".to_owned()))?;
-        Ok(())
+        self.take_room(BLOCK)
     }
 }
 
@@ -182,7 +189,9 @@ impl Unpacker<'_, '_> {
         let out = &self.targets[slot].out;
         let dir = match out.dir(&place.parent) {
             Ok(dir) => dir,
-            Err(Errno::NOENT) => return Err(bad("comes before its folder")),
+            Err(Errno::NOENT | Errno::NAMETOOLONG) => {
+                return Err(bad("comes before its folder"));
+            }
             Err(Errno::NOTDIR | Errno::LOOP) => return Err(bad("lies in what is no folder")),
             Err(error) => return Err(out.fault(&place.parent, error).into()),
         };
@@ -214,7 +223,10 @@ impl Unpacker<'_, '_> {
                 file.write_all_at(&content, 0)
                     .and_then(|()| file.sync_all())
             });
-            return Ok(written.map_err(|error| StoreError::io(to, error))?);
+            return written.map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => OciError::entry(&entry.path, "is there twice"),
+                _ => StoreError::io(to, error).into(),
+            });
         }
         let leads = |to: &[u8]| {
             let rest = to.strip_prefix(&entry.path[..]);
@@ -305,6 +317,9 @@ impl Unpacker<'_, '_> {
         };
         let whole = vec![(0, entry.length)];
         for (at, len) in entry.pieces.as_ref().unwrap_or(&whole) {
+            if entry.pieces.is_some() {
+                self.budget.take_room(BLOCK)?;
+            }
             self.write(reader, &file, (*at, *len), out, &entry.path)?;
         }
         if entry.pieces.is_some() {
@@ -341,11 +356,9 @@ impl Unpacker<'_, '_> {
                 return Err(OciError::entry(path, "has less content than it says"));
             }
             self.budget.take(len as u64)?;
-            file.write_all_at(&self.buffer[..len], at)
-                .map_err(|error| {
-                    let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                    out.fault(path, errno)
-                })?;
+            let written = file.write_all_at(&self.buffer[..len], at);
+            let errno = |error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            made(written.map_err(errno), out, path)?;
             (at, left) = (at + len as u64, left - len as u64);
         }
         Ok(())
@@ -477,7 +490,7 @@ impl Unpacker<'_, '_> {
                     let dir = target.out.dir(&folder.path)?;
                     dress(&dir, b".", &folder.meta, &folder.xattrs)
                 };
-                set().map_err(|error| target.out.fault(&folder.path, error))?;
+                made(set(), &target.out, &folder.path)?;
             }
         }
         Ok(())
@@ -574,7 +587,11 @@ fn dress(
 ) -> rustix::io::Result<()> {
     let path = attrs::through(dir, name);
     for (xattr, value) in xattrs {
-        ops::set_xattr(&path, xattr, value)?;
+        ops::set_xattr(&path, xattr, value).map_err(|error| match error {
+            // More than fits beside an inode, or a folder's list for a file; the disk may be empty.
+            Errno::NOSPC | Errno::ACCESS => Errno::TOOBIG,
+            other => other,
+        })?;
     }
     ops::set_owner(dir, name, meta.uid, meta.gid)?;
     ops::set_mode(dir, name, meta.mode)?;

@@ -1,0 +1,214 @@
+//! What an archive makes of memory, disk and time is bounded, whatever it says of itself; and what is its fault is
+//! told as its fault.
+
+use std::{
+    cell::Cell,
+    io::{self, Read, Write},
+    time::{Duration, Instant},
+};
+
+use mayfly_orchestrator::snapshot::{
+    Slot,
+    oci::{Budget, unpack_into},
+};
+use serde_json::json;
+
+use crate::hostile::{Layout, entry, failed, file, folder, pax, refused, stream};
+
+const MIB: u64 = 1 << 20;
+
+/// The most memory this process ever had.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kib.unwrap() << 10
+}
+
+fn zipped(from: impl Read) -> Vec<u8> {
+    let level = flate2::Compression::fast();
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), level);
+    io::copy(&mut { from }, &mut out).unwrap();
+    out.finish().unwrap()
+}
+
+/// Puts a compressed records' layer in place of the real one.
+fn with_records(content: &[u8]) -> String {
+    failed(|layout| {
+        layout.set_layer(3, content, "sha256:x");
+        let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
+        layout.manifest["layers"][3]["mediaType"] = json!(kind);
+    })
+}
+
+fn huge(path: &str, size: u64) -> Vec<u8> {
+    let head = [
+        folder(".mayfly/"),
+        folder(".mayfly/transcripts/"),
+        pax(&[("size", &size.to_string())]),
+        entry(path, b'0', b"", ""),
+    ];
+    head.concat()
+}
+
+#[test]
+fn a_record_of_half_a_gibibyte_is_refused_in_little_memory() {
+    let size = 512 * MIB;
+    let head = huge(".mayfly/history.jsonl", size);
+    let bomb = zipped(head.chain(io::repeat(b' ').take(size)));
+    assert!((bomb.len() as u64) < 8 * MIB);
+    let before = peak();
+    let told = with_records(&bomb);
+    // The budget of this import is 64 MiB, told by the header alone.
+    assert!(told.contains("more bytes than may come in"), "{told}");
+    let head = huge(".mayfly/history.jsonl", 60 * MIB);
+    let told = with_records(&zipped(head.chain(io::repeat(b' ').take(60 * MIB))));
+    assert!(told.contains("record 1 is one too many"), "{told}");
+    assert!(peak() - before < 48 * MIB, "{} bytes more", peak() - before);
+}
+
+#[test]
+fn a_transcript_goes_to_disk_piece_by_piece() {
+    let path = ".mayfly/transcripts/0199c0de-0000-7000-8000-000000000001.jsonl";
+    let head = huge(path, 60 * MIB);
+    let bomb = zipped(
+        head.chain(io::repeat(0).take(60 * MIB))
+            .chain(&[0; 1024][..]),
+    );
+    let before = peak();
+    let told = with_records(&bomb);
+    assert!(told.contains("than the config says"), "{told}");
+    assert!(peak() - before < 32 * MIB, "{} bytes more", peak() - before);
+    let head = huge(path, 512 * MIB);
+    let told = with_records(&zipped(head.chain(io::repeat(0).take(512 * MIB))));
+    assert!(told.contains("more bytes than may come in"), "{told}");
+}
+
+#[test]
+fn a_tick_with_endless_notes_is_refused() {
+    let agent = json!({"agent": {"form": 1, "id": "0199c0de-0000-7000-8000-000000000000",
+        "profile": "shell", "sandbox": null, "image": "sha256:00", "uid": 1000, "gid": 1000,
+        "base": true, "created_at": 0}});
+    let tick = json!({"tick": {"id": "0199c0de-0000-7000-8000-00000000000b",
+        "message": "0199c0de-0000-7000-8000-00000000000a", "retry_of": null, "phase": "destroy",
+        "outcome": "done", "changes": "kept", "notice": null, "exit_code": 0, "effects": "none",
+        "before": null, "after": null, "image": null, "notes": vec![""; 101],
+        "phase_ms": [0, 0, 0, 0, 0], "output_bytes": 0, "layer_bytes": 0, "layer_inodes": 0,
+        "started_at": 0, "ended_at": 0}});
+    let lines = format!("{agent}\n{tick}\n");
+    let records = entry(".mayfly/history.jsonl", b'0', lines.as_bytes(), "");
+    let told = with_records(&zipped(&stream(&[folder(".mayfly/"), records])[..]));
+    assert_eq!(told, "record 2: the tick has too many notes");
+}
+
+#[test]
+fn a_million_attributes_of_one_entry_are_refused_at_once() {
+    let mut text = Vec::new();
+    for at in 0..1_000_000 {
+        write!(text, "10 {at:06}=\n").unwrap();
+    }
+    let began = Instant::now();
+    let told = refused(&[entry("pax", b'x', &text, ""), file("work/x")]);
+    assert!(told.contains("a malformed record"), "{told}");
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn the_disk_is_asked_for_what_small_files_take_not_for_what_they_hold() {
+    let mut entries = vec![folder("work/")];
+    entries.extend((0..20_000).map(|at| entry(&format!("work/{at}"), b'0', b"x", "")));
+    let (dir, asked) = (tempfile::tempdir().unwrap(), Cell::new(0));
+    let room = |_| asked.replace(asked.get() + 1) < 1;
+    let mut budget = Budget::new(1 << 30, 1 << 20, &room);
+    let told = unpack_into(
+        &stream(&entries)[..],
+        dir.path(),
+        &Slot::defaults(),
+        &mut budget,
+    );
+    let told = told.unwrap_err().to_string();
+    assert!(told.contains("the disk has no room for it"), "{told}");
+    // 64 MiB at a time, four KiB for each file.
+    let made = std::fs::read_dir(dir.path().join("work")).unwrap().count();
+    assert!((10_000..17_000).contains(&made), "{made}");
+}
+
+#[test]
+fn what_this_file_system_cannot_keep_is_the_archives_fault() {
+    let sparse = |at: u64| {
+        let length = (at + 1).to_string();
+        let records = [
+            ("GNU.sparse.major", "1"),
+            ("GNU.sparse.minor", "0"),
+            ("GNU.sparse.name", "work/far"),
+            ("GNU.sparse.realsize", &length),
+        ];
+        let map = format!("1\n{at}\n1\n");
+        let mut content = map.into_bytes();
+        content.resize(512, 0);
+        content.push(b'x');
+        vec![pax(&records), entry("far", b'0', &content, "")]
+    };
+    let long = "x".repeat(60_000);
+    let far = "n".repeat(3000);
+    let list = "\u{2}\0\0\0\u{1}\0\u{7}\0";
+    for (entries, wanted) in [
+        (sparse(1 << 62), "is larger than a file can be"),
+        (sparse(i64::MAX as u64 - 1), "can"),
+        (
+            vec![pax(&[("SCHILY.xattr.user.a", &long)]), file("work/x")],
+            "has attributes that this file system does not keep",
+        ),
+        (
+            vec![
+                pax(&[("SCHILY.xattr.system.posix_acl_default", list)]),
+                file("work/x"),
+            ],
+            "has attributes",
+        ),
+        (
+            vec![pax(&[("path", &format!("work/{far}/x"))]), file("y")],
+            "comes before its folder",
+        ),
+        (
+            vec![pax(&[("path", &format!("work/{far}"))]), file("y")],
+            "has too long a name",
+        ),
+    ] {
+        let told = refused(&entries);
+        assert!(
+            told.starts_with("entry ") && told.contains(wanted),
+            "{told:.300}"
+        );
+    }
+}
+
+#[test]
+fn a_base_with_two_passwords_files_is_refused_by_name() {
+    let told = failed(|layout| {
+        let entries = [
+            folder("work/"),
+            folder("etc/"),
+            file("etc/passwd"),
+            file("etc/passwd"),
+        ];
+        layout.set_layer(1, &stream(&entries), "sha256:x");
+        let content = stream(&entries);
+        let (digest, _) = layout.put(&content);
+        layout.set_layer(0, &content, &digest);
+    });
+    assert_eq!(told, "entry \"etc/passwd\": is there twice");
+}
+
+#[test]
+fn documents_of_other_versions_are_refused() {
+    let told = failed(|layout| layout.index_version = 3);
+    assert_eq!(told, "index.json: it is of schema version 3, not 2");
+    let told = failed(|layout| layout.manifest["schemaVersion"] = json!(1));
+    assert_eq!(told, "the manifest: it is of schema version 1, not 2");
+    let kind = "application/vnd.docker.distribution.manifest.v2+json";
+    let told = failed(|layout| layout.manifest["mediaType"] = json!(kind));
+    assert_eq!(told, "the manifest: its media type is another document's");
+    let told = failed(|layout: &mut Layout| layout.config["rootfs"]["type"] = json!("tree"));
+    assert!(told.contains("of another kind than \"layers\""), "{told}");
+}
