@@ -117,7 +117,9 @@ impl From<&RequestError> for Exit {
     fn from(error: &RequestError) -> Self {
         match error {
             RequestError::NotFound { .. } | RequestError::Ambiguous { .. } => Exit::NotFound,
-            RequestError::Invalid(_) | RequestError::Conflict(_) => Exit::Refused,
+            RequestError::Invalid(_) | RequestError::TooLarge(_) | RequestError::Conflict(_) => {
+                Exit::Refused
+            }
             RequestError::Unavailable(_) => Exit::Unavailable,
             RequestError::Internal(_) => Exit::Internal,
         }

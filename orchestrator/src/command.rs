@@ -11,7 +11,7 @@ mod states;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use mayfly_domain::{Author, InstallationId, SandboxRef};
-use tokio::sync::RwLock;
+use tokio::sync::{Mutex, RwLock};
 
 use crate::{
     agent::profile::Profiles,
@@ -26,6 +26,7 @@ use crate::{
     retention::{Ask, Keeper},
     sandbox::Backend,
     snapshot::{Store, StoreError},
+    supervise::Supervisor,
     tick::TickError,
     view::{GcView, ReadyView},
     worker::{Trouble, Worker, host_disk::HostDisk, running::Running},
@@ -59,6 +60,9 @@ pub enum RequestError {
     /// The request itself is wrong.
     #[error("{0}")]
     Invalid(String),
+    /// More than may come in, or than there is room for.
+    #[error("{0}")]
+    TooLarge(String),
     /// Right, but not now.
     #[error("{0}")]
     Conflict(String),
@@ -120,6 +124,9 @@ pub struct Commands {
     data_dir: PathBuf,
     making: Arc<RwLock<()>>,
     host_disk: HostDisk,
+    supervisor: Supervisor,
+    /// Two imports of one archive must not both find its ids free.
+    importing: Arc<Mutex<()>>,
 }
 
 impl Commands {
@@ -143,6 +150,8 @@ impl Commands {
             data_dir: tools.data_dir.clone(),
             making: tools.making.clone(),
             host_disk: tools.host_disk.clone(),
+            supervisor: tools.supervisor.clone(),
+            importing: Arc::default(),
         }
     }
 

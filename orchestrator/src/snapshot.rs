@@ -11,8 +11,10 @@
 //! parent folders; only then may a row name the layer. Chains of layers are given oldest first.
 
 use std::{
+    collections::HashSet,
     io,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use mayfly_domain::{BaseId, LayerId};
@@ -40,6 +42,7 @@ mod read;
 pub mod replica;
 mod seal;
 mod stack;
+mod staging;
 mod state;
 mod trash;
 mod tree;
@@ -51,6 +54,7 @@ pub use files::{FileEntry, Listed, LookError, Looked};
 pub use read::SealedFile;
 pub use replica::{ReplicaError, Replicator};
 pub use seal::{SealError, Sealed};
+pub use staging::Staging;
 pub use state::State;
 
 /// The longest `data_dir`: mount options name up to 17 folders in one page.
@@ -158,6 +162,8 @@ impl StoreError {
 #[derive(Debug, Clone)]
 pub struct Store {
     data_dir: PathBuf,
+    /// Folders that live as long as their [`Staging`].
+    staged: Arc<Mutex<HashSet<LayerId>>>,
 }
 
 impl Store {
@@ -188,6 +194,7 @@ impl Store {
         }
         Ok(Store {
             data_dir: data_dir.to_owned(),
+            staged: Arc::default(),
         })
     }
 
@@ -218,7 +225,13 @@ impl Store {
 
     /// All layers begun and neither sealed nor discarded, in no order.
     pub fn list_unsealed(&self) -> Result<Vec<LayerId>, StoreError> {
-        ids_in(&self.data_dir.join("u"))
+        let mut found: Vec<LayerId> = ids_in(&self.data_dir.join("u"))?;
+        found.retain(|id| !self.staged().contains(id));
+        Ok(found)
+    }
+
+    fn staged(&self) -> MutexGuard<'_, HashSet<LayerId>> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn layer_dir(&self, layer: &LayerId) -> PathBuf {

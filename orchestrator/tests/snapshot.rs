@@ -1,5 +1,8 @@
 //! The snapshot store on real overlay mounts. Needs root and a disk that can hold an upper folder.
 
+#[allow(dead_code)]
+#[path = "oci/archive.rs"]
+mod archive;
 #[path = "snapshot/chained.rs"]
 mod chained;
 #[path = "snapshot/deep.rs"]

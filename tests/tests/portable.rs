@@ -102,8 +102,11 @@ async fn an_agent_goes_on_where_it_is_imported() {
 async fn sn_12_a_broken_archive_leaves_no_row_and_no_file() {
     let (here, there) = (world().await, world().await);
     let agent = here.shell().await;
-    here.reply(agent, "head -c 100000 /dev/urandom > noise")
-        .await;
+    let noise: String = (0..25_000)
+        .map(|_| format!("{:08x}", rand::random::<u32>()))
+        .collect();
+    let said = here.reply(agent, &format!("echo {noise} > noise")).await;
+    assert_eq!(said, "", "the noise is kept");
     let out = folder();
     let path = out.path().join("a.tar");
     export(
@@ -161,4 +164,48 @@ async fn an_export_is_pinned_until_it_is_written_and_a_removed_agent_is_still_ex
     let view = import(&world, &to).await.unwrap();
     assert_eq!(world.reply(view.agent.id, "cat file").await.trim(), "kept");
     world.end().await;
+}
+
+#[tokio::test]
+async fn imports_of_one_archive_at_once_while_garbage_is_collected_are_agents_of_their_own() {
+    let (here, there) = (world().await, world().await);
+    let agent = here.shell().await;
+    for n in 0..4 {
+        here.reply(agent, &format!("echo {n} >> note; echo {n} > f{n}"))
+            .await;
+    }
+    let out = folder();
+    let path = out.path().join("a.tar");
+    let to = ExportTo::File(path.clone());
+    export(&here, agent, ExportAs::default(), to).await;
+    let collect = async {
+        for _ in 0..20 {
+            there.gc().await;
+            let tools = &there.service().worker().tools;
+            mayfly_orchestrator::reconcile::folders(tools)
+                .await
+                .unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    let imports = futures_util::future::join_all((0..6).map(|_| import(&there, &path)));
+    let (imports, ()) = tokio::join!(imports, collect);
+    let ids: Vec<AgentId> = imports
+        .into_iter()
+        .map(|done| done.unwrap().agent.id)
+        .collect();
+    let kept = ids.iter().filter(|id| **id == agent).count();
+    assert_eq!(kept, 1, "one has the ids of the archive: {ids:?}");
+    there.gc().await;
+    for id in &ids {
+        let titles = log(&there, *id).await.len();
+        assert_eq!(titles, 4);
+        assert_eq!(
+            there.reply(*id, "cat note f0 f3").await.trim(),
+            "0\n1\n2\n3\n0\n3"
+        );
+    }
+    assert_eq!(there.sql("SELECT count(*) FROM agents"), "6");
+    here.end().await;
+    there.end().await;
 }

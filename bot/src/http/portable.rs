@@ -2,15 +2,15 @@
 //! for every holder of a token.
 
 use std::{
-    io::{self, Write},
+    io::{self, Read, Write},
     path::PathBuf,
 };
 
 use axum::{
     Json, Router,
     body::{Body, Bytes},
-    extract::State,
-    http::header,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -27,8 +27,10 @@ use super::{
     Api, body,
     problem::Problem,
     routes::{Asked, Named},
+    serve::BODY,
 };
 
+const TAR: &str = "application/x-tar";
 /// Pieces of a stream that wait for a slow reader.
 const WAITING: usize = 16;
 
@@ -74,6 +76,7 @@ pub(super) fn owner(api: Api) -> Router {
 pub(super) fn router(api: Api) -> Router {
     Router::new()
         .route("/v1/agents/{id}/export", get(download))
+        .route("/v1/agents/import", post(upload))
         .with_state(api)
 }
 
@@ -129,8 +132,82 @@ async fn download(
     let end = stream::once(written).filter_map(async |done| done.err().map(io::Error::other));
     let pieces = stream::unfold(from, async |mut from| Some((from.recv().await?, from)));
     let all = stream::select(pieces.map(Ok), end.map(Err));
-    let kind = [(header::CONTENT_TYPE, "application/x-tar")];
+    let kind = [(header::CONTENT_TYPE, TAR)];
     Ok((kind, Body::from_stream(all)).into_response())
+}
+
+/// `POST /v1/agents/import`: the bytes of a tar file of a layout.
+async fn upload(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<(StatusCode, Json<ImportView>), Problem> {
+    let told = |name| headers.get(name)?.to_str().ok();
+    if told(header::CONTENT_TYPE) != Some(TAR) {
+        return Err(Problem::new(
+            "media-type",
+            "an agent comes as a tar file: send the header Content-Type: application/x-tar",
+        ));
+    }
+    let length = told(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
+    let (to, from) = mpsc::channel(WAITING);
+    let from = Box::new(Uploaded {
+        from,
+        piece: Bytes::new(),
+        whole: false,
+    });
+    let import = api.commands.import(ImportFrom::Tar { from, length });
+    let sent = pass(request.into_body(), to);
+    tokio::pin!(import);
+    let (sent, view) = tokio::select! {
+        // What is refused already is not waited for.
+        view = &mut import => (Ok(()), view),
+        sent = sent => (sent, import.await),
+    };
+    sent?;
+    Ok((StatusCode::CREATED, Json(view?)))
+}
+
+/// Hands a body on, piece by piece. Where the import wants no more, that is the import's to tell.
+async fn pass(body: Body, to: mpsc::Sender<Option<Bytes>>) -> Result<(), Problem> {
+    let mut body = body.into_data_stream();
+    loop {
+        let piece = tokio::time::timeout(BODY, body.next()).await;
+        let piece = piece.map_err(|_| {
+            let seconds = BODY.as_secs();
+            let told = format!("nothing of the archive came for {seconds} s: send it again");
+            Problem::new("timeout", told)
+        })?;
+        let piece = piece.transpose().map_err(|error| {
+            Problem::new("invalid", format!("the archive could not be read: {error}"))
+        })?;
+        let last = piece.is_none();
+        if to.send(piece).await.is_err() || last {
+            return Ok(());
+        }
+    }
+}
+
+/// The other end; a sender that goes away without an end is an error.
+struct Uploaded {
+    from: mpsc::Receiver<Option<Bytes>>,
+    piece: Bytes,
+    whole: bool,
+}
+
+impl Read for Uploaded {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() && !self.whole {
+            match self.from.blocking_recv() {
+                Some(Some(piece)) => self.piece = piece,
+                Some(None) => self.whole = true,
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+        let taken = self.piece.split_to(self.piece.len().min(into.len()));
+        into[..taken.len()].copy_from_slice(&taken);
+        Ok(taken.len())
+    }
 }
 
 struct Pieces(mpsc::Sender<Bytes>);

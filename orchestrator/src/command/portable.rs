@@ -71,7 +71,12 @@ pub enum ImportFrom {
     /// A layout in a folder, or a tar file of one.
     Path(PathBuf),
     /// The bytes of a tar file.
-    Tar(Box<dyn Read + Send>),
+    Tar {
+        /// Gives them; an early end is an error.
+        from: Box<dyn Read + Send>,
+        /// How many, where that is told.
+        length: Option<u64>,
+    },
 }
 
 /// An export whose layers are pinned; nothing is written yet.
@@ -190,30 +195,24 @@ impl Commands {
         Ok(history)
     }
 
-    /// Makes an agent of a layout. Answers with its id, which may be a new one.
+    /// Makes an agent of a layout. Answers with its id, which may be a new one. It goes on, or
+    /// cleans up after itself, where the caller goes away.
     pub async fn import(&self, from: ImportFrom) -> Result<ImportView, RequestError> {
-        // Reconcilers must not take what is in the making for what a crash left.
-        let _making = self.making.read().await;
-        let staging = LayerId::new();
-        let done = self.import_into(&staging, from).await;
-        let store = self.store.clone();
-        let removed = tokio::task::spawn_blocking(move || store.discard(&staging)).await;
-        let view = done?;
-        removed.map_err(|panic| internal(&panic))??;
-        Ok(view)
+        let commands = self.clone();
+        let import = async move { commands.import_whole(from).await };
+        let done = self.supervisor.task("import", import).await;
+        done.map_err(|panic| internal(&panic))?
     }
 
-    async fn import_into(
-        &self,
-        staging: &LayerId,
-        from: ImportFrom,
-    ) -> Result<ImportView, RequestError> {
-        let (aside, disk) = (self.store.staging(staging), self.host_disk.clone());
+    async fn import_whole(&self, from: ImportFrom) -> Result<ImportView, RequestError> {
+        let staging = self.store.stage()?;
+        let (aside, disk) = (staging.path().to_owned(), self.host_disk.clone());
+        // Whoever sends may be slow: nobody waits for this part.
         let (archive, records) = blocking(move || {
             let room = |bytes| disk.has_room_for(bytes);
             let mut budget = Budget::new(IMPORT_BYTES, IMPORT_INODES, &room);
             let (layout, transcripts) = (aside.join("oci"), aside.join("transcripts"));
-            for folder in [&aside, &layout, &transcripts] {
+            for folder in [&layout, &transcripts] {
                 made(folder)?;
             }
             let archive = match from {
@@ -224,8 +223,12 @@ impl Commands {
                     receive(BufReader::new(file), &layout, &mut budget)?;
                     Archive::open(&layout)?
                 }
-                ImportFrom::Tar(from) => {
-                    receive(from, &layout, &mut budget)?;
+                ImportFrom::Tar { from, length } => {
+                    if length.is_some_and(|length| length > IMPORT_BYTES || !room(length)) {
+                        let reason = "the disk has no room for it";
+                        return Err(OciError::Limit(reason.to_owned()));
+                    }
+                    receive(BufReader::new(from), &layout, &mut budget)?;
                     Archive::open(&layout)?
                 }
             };
@@ -233,6 +236,21 @@ impl Commands {
             Ok((archive, records))
         })
         .await?;
+        let turn = self.importing.lock().await;
+        // Reconcilers must not take what is in the making for what a crash left.
+        let making = self.making.read().await;
+        let done = self.import_from(archive, records).await;
+        drop((making, turn));
+        let ended = blocking(move || Ok(staging.end()?)).await;
+        let view = done?;
+        ended.map(|()| view)
+    }
+
+    async fn import_from(
+        &self,
+        archive: Archive,
+        records: Records,
+    ) -> Result<ImportView, RequestError> {
         let Records {
             mut history,
             transcripts,
@@ -396,7 +414,6 @@ impl Commands {
 impl PreparedExport {
     /// Writes the layout. Legal once.
     pub async fn write(self, to: ExportTo) -> Result<Exported, RequestError> {
-        let _making = self.commands.making.clone().read_owned().await;
         blocking(move || match to {
             ExportTo::Folder(path) => self.write_to(Output::Folder(&path)),
             ExportTo::File(path) => self.write_file(&path),
@@ -406,13 +423,11 @@ impl PreparedExport {
     }
 
     fn write_tar(&self, to: &mut dyn Write) -> Result<Exported, OciError> {
-        let store = &self.commands.store;
-        let staging = LayerId::new();
-        let aside = store.staging(&staging);
-        made(&aside)?;
-        let done = self.write_to(Output::Tar { to, aside: &aside });
-        store.discard(&staging)?;
-        done
+        let staging = self.commands.store.stage()?;
+        let aside = staging.path();
+        let done = self.write_to(Output::Tar { to, aside })?;
+        staging.end()?;
+        Ok(done)
     }
 
     /// Under another name until it is whole.
@@ -686,7 +701,7 @@ impl From<OciError> for RequestError {
     fn from(error: OciError) -> Self {
         match error {
             OciError::Store(error) => error.into(),
-            OciError::Limit(_) => RequestError::Invalid(error.to_string()),
+            OciError::Limit(_) => RequestError::TooLarge(error.to_string()),
             _ => RequestError::Invalid(format!("this is no agent to import: {error}")),
         }
     }

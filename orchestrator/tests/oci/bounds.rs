@@ -105,7 +105,7 @@ fn a_tick_with_endless_notes_is_refused() {
 fn a_million_attributes_of_one_entry_are_refused_at_once() {
     let mut text = Vec::new();
     for at in 0..1_000_000 {
-        write!(text, "10 {at:06}=\n").unwrap();
+        writeln!(text, "10 {at:06}=").unwrap();
     }
     let began = Instant::now();
     let told = refused(&[entry("pax", b'x', &text, ""), file("work/x")]);
@@ -211,4 +211,27 @@ fn documents_of_other_versions_are_refused() {
     assert_eq!(told, "the manifest: its media type is another document's");
     let told = failed(|layout: &mut Layout| layout.config["rootfs"]["type"] = json!("tree"));
     assert!(told.contains("of another kind than \"layers\""), "{told}");
+}
+
+#[test]
+fn a_layer_cut_at_any_block_is_refused() {
+    let whole = stream(&[
+        folder("work/"),
+        pax(&[("SCHILY.xattr.user.a", "v"), ("mtime", "1.5")]),
+        entry("work/a", b'0', &[7; 1500], ""),
+        entry("work/b", b'1', b"", "work/a"),
+        entry("work/s", b'2', b"", "a"),
+    ]);
+    let unpacked = |stream: &[u8]| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut budget = Budget::new(MIB, 100, &|_| true);
+        unpack_into(stream, dir.path(), &Slot::defaults(), &mut budget)
+    };
+    unpacked(&whole).unwrap();
+    for length in (0..whole.len()).step_by(512) {
+        let told = unpacked(&whole[..length]).unwrap_err().to_string();
+        assert!(told.contains("cannot be read"), "{length}: {told}");
+        let told = unpacked(&whole[..length + 100]).unwrap_err().to_string();
+        assert!(told.contains("cannot be read"), "{length} and some: {told}");
+    }
 }

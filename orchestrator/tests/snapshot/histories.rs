@@ -1,5 +1,6 @@
-//! Fifty ticks of several agents with merges, rollbacks, forks, removals and retention between
-//! them: every state that can be gone back to equals what was seen when it was made.
+//! Fifty ticks of several agents with merges, rollbacks, forks, removals, retention, exports and
+//! imports between them: every state that can be gone back to equals what was seen when it was made,
+//! also as another agent's after a way through an archive.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -8,14 +9,18 @@ use std::{
     process::Command,
 };
 
-use mayfly_domain::{AgentId, LayerId, SnapshotId};
-use mayfly_orchestrator::retention::{
-    Retention,
-    plan::{Family, Member, State},
+use mayfly_domain::{AgentId, BaseId, LayerId, SnapshotId};
+use mayfly_orchestrator::{
+    retention::{
+        Retention,
+        plan::{Family, Member, State},
+    },
+    snapshot::oci::Compress,
 };
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IteratorRandom};
 
 use crate::{
+    archive::{export, import},
     picture::{Picture, assert_same, take, timeless},
     steps::{apply, choose, fill},
     world::World,
@@ -30,18 +35,29 @@ struct Histories {
     random: StdRng,
     family: Family,
     seen: BTreeMap<SnapshotId, Picture>,
+    /// What the states of imported agents lie on; the others lie on the first.
+    bases: BTreeMap<SnapshotId, BaseId>,
+    first_base: BaseId,
+    ticks: u32,
+    imports: u32,
     clock: i64,
     merges: u32,
     expired: u32,
     forgotten: u32,
 }
 
+#[allow(clippy::disallowed_methods)]
+fn full() -> bool {
+    std::env::var("MAYFLY_TESTS_FULL").is_ok_and(|full| full == "1")
+}
+
 #[test]
-fn random_histories_with_merges_rollbacks_forks_and_retention_equal_what_was_seen() {
-    let (mut merges, mut expired, mut forgotten) = (0, 0, 0);
-    for seed in 0..4 {
+fn random_histories_with_merges_rollbacks_forks_retention_and_travels_equal_what_was_seen() {
+    let (mut merges, mut expired, mut forgotten, mut imports) = (0, 0, 0, 0);
+    for seed in 0..if full() { 40 } else { 4 } {
+        println!("seed {seed}");
         let mut histories = Histories::new(seed);
-        while histories.seen.len() < TICKS as usize {
+        while histories.ticks < TICKS {
             histories.step();
             histories.clock += 1;
         }
@@ -50,20 +66,26 @@ fn random_histories_with_merges_rollbacks_forks_and_retention_equal_what_was_see
         merges += histories.merges;
         expired += histories.expired;
         forgotten += histories.forgotten;
+        imports += histories.imports;
     }
     assert!(
-        merges > 20 && expired > 40 && forgotten > 40,
-        "{merges} {expired} {forgotten}"
+        merges > 20 && expired > 40 && forgotten > 40 && imports > 6,
+        "{merges} {expired} {forgotten} {imports}"
     );
 }
 
 impl Histories {
     fn new(seed: u64) -> Histories {
+        let world = World::new(fill);
         let mut histories = Histories {
-            world: World::new(fill),
+            first_base: world.base.clone(),
+            world,
             random: StdRng::seed_from_u64(seed),
             family: Family::default(),
             seen: BTreeMap::new(),
+            bases: BTreeMap::new(),
+            ticks: 0,
+            imports: 0,
             clock: 1,
             merges: 0,
             expired: 0,
@@ -94,8 +116,62 @@ impl Histories {
                 }
             }
             18 => self.collect(),
+            19 if self.family.members.len() < 6 => {
+                if let Some(state) = self.some_state() {
+                    self.travel(state);
+                }
+            }
             _ => {}
         }
+    }
+
+    /// Out into an archive and in again, as an agent of its own that goes on from there.
+    fn travel(&mut self, last: SnapshotId) {
+        self.stand_on(Some(last));
+        let chain = self.chain_of(last);
+        let to = self.world.path("out");
+        let kinds = [Compress::None, Compress::Gzip, Compress::Zstd];
+        let compress = kinds[self.random.random_range(0..kinds.len())];
+        export(&self.world, compress, &to);
+        let sizes = import(&mut self.world, &to).unwrap().sizes;
+        fs::remove_dir_all(to).unwrap();
+        let base = self.world.base.clone();
+        let layers = std::mem::take(&mut self.world.layers);
+        let mut layers = layers.into_iter().zip(sizes);
+        let (agent, mut parent) = (AgentId::new(), None);
+        for (was, layer) in chain {
+            let id = SnapshotId::new();
+            let layer = layer.map(|_| layers.next().expect("as many as were sent"));
+            self.copy(Some(was), id);
+            self.seen.insert(id, self.seen[&was].clone());
+            self.bases.insert(id, base.clone());
+            self.family.add(State {
+                id,
+                agent,
+                parent,
+                layer_bytes: layer.as_ref().map(|(_, size)| size.bytes),
+                layer: layer.map(|(layer, _)| layer),
+                merged: None,
+                merged_bytes: None,
+                created_at: self.clock,
+                expired: false,
+            });
+            self.clock += 1;
+            parent = Some(id);
+            self.stand_on(parent);
+            let context = format!("imported by {compress:?}");
+            assert_same(&context, &self.seen[&was], &self.world.view(take));
+        }
+        self.join(parent);
+        self.family.members.last_mut().expect("just joined").agent = agent;
+        self.imports += 1;
+    }
+
+    /// The world shows this state.
+    fn stand_on(&mut self, state: Option<SnapshotId>) {
+        self.world.layers = self.layers_of(state);
+        let base = state.and_then(|state| self.bases.get(&state));
+        self.world.base = base.unwrap_or(&self.first_base).clone();
     }
 
     fn join(&mut self, head: Option<SnapshotId>) {
@@ -117,12 +193,13 @@ impl Histories {
         if self.layers_of(head).len() > MOST_MOUNTED {
             self.merge(head.unwrap());
         }
-        self.world.layers = self.layers_of(head);
+        self.stand_on(head);
         assert!(self.world.layers.len() <= MOST_MOUNTED);
         let id = SnapshotId::new();
         let reference = self.reference(Some(id));
         self.copy(head, id);
         let random = &mut self.random;
+        let mut left = Picture::new();
         let sealed = self.world.tick(|work| {
             for _ in 0..STEPS {
                 if let Some(step) = choose(random, &reference) {
@@ -130,9 +207,11 @@ impl Histories {
                     apply(work, &step);
                 }
             }
+            left = take(work);
         });
         let after = self.world.view(take);
-        let context = format!("tick {}", self.seen.len());
+        let context = format!("tick {}", self.ticks);
+        assert_same(&context, &left, &after);
         assert_same(&context, &timeless(&take(&reference)), &timeless(&after));
         self.family.add(State {
             id,
@@ -148,6 +227,10 @@ impl Histories {
             expired: false,
         });
         self.seen.insert(id, after);
+        if let Some(base) = head.and_then(|head| self.bases.get(&head)) {
+            self.bases.insert(id, base.clone());
+        }
+        self.ticks += 1;
         self.family.members[who].head = Some(id);
         self.family.members[who].last_tick = self.clock;
     }
@@ -166,6 +249,7 @@ impl Histories {
         if chain.len() < 2 {
             return;
         }
+        self.stand_on(Some(state));
         let into = LayerId::new();
         let world = &self.world;
         let size = world.store.merge(&world.base, &chain, &into, &world.slots);
@@ -201,10 +285,15 @@ impl Histories {
         }
         self.expired += plan.expire.len() as u32;
         self.forgotten += plan.forget.len() as u32;
+        let merges = self.merges;
         for state in &plan.merge {
             self.merge(*state);
         }
         self.check_all("after a collection");
+        if self.merges > merges {
+            // What the merges stand for may go now.
+            return self.collect();
+        }
         let again = self.family.plan(|_| Some(rule), self.clock);
         assert!(
             again.expire.is_empty() && again.gone.is_empty(),
@@ -225,7 +314,7 @@ impl Histories {
             .map(|state| state.id)
             .collect();
         for state in kept {
-            self.world.layers = self.layers_of(Some(state));
+            self.stand_on(Some(state));
             assert_same(context, &self.seen[&state], &self.world.view(take));
         }
         let known = self.family.states.values();
@@ -242,18 +331,25 @@ impl Histories {
     }
 
     fn layers_of(&self, state: Option<SnapshotId>) -> Vec<LayerId> {
-        let (mut layers, mut at) = (Vec::new(), state);
+        let chain = state.map(|state| self.chain_of(state)).unwrap_or_default();
+        chain.into_iter().filter_map(|(_, layer)| layer).collect()
+    }
+
+    /// The states that lead to this one, oldest first, each with the layer it adds: all of them, or
+    /// those from the newest merge on.
+    fn chain_of(&self, state: SnapshotId) -> Vec<(SnapshotId, Option<LayerId>)> {
+        let (mut chain, mut at) = (Vec::new(), Some(state));
         while let Some(id) = at {
             let state = &self.family.states[&id];
             if let Some(merged) = &state.merged {
-                layers.push(merged.clone());
+                chain.push((id, Some(merged.clone())));
                 break;
             }
-            layers.extend(state.layer.clone());
+            chain.push((id, state.layer.clone()));
             at = state.parent;
         }
-        layers.reverse();
-        layers
+        chain.reverse();
+        chain
     }
 
     fn some_state(&mut self) -> Option<SnapshotId> {

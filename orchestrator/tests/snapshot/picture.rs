@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{lgetxattr, llistxattr};
+use rustix::fs::{SeekFrom, lgetxattr, llistxattr, seek};
 
 pub(crate) type Picture = BTreeMap<Vec<u8>, Entry>;
 
@@ -23,6 +23,8 @@ pub(crate) struct Entry {
     pub(crate) xattrs: Vec<(String, Vec<u8>)>,
     /// A file's content, a link's target.
     pub(crate) content: Vec<u8>,
+    /// Where a file has data.
+    pub(crate) data: Vec<(u64, u64)>,
     /// The first name of the same inode.
     pub(crate) linked_to: Vec<u8>,
 }
@@ -55,11 +57,14 @@ pub(crate) fn take(root: &Path) -> Picture {
     picture
 }
 
-/// Without mtimes: a reference tree is written at other moments.
+/// Without mtimes and holes: a reference tree is written at other moments, and copied by other means.
 #[allow(dead_code)]
 pub(crate) fn timeless(picture: &Picture) -> Picture {
     let mut picture = picture.clone();
-    picture.values_mut().for_each(|entry| entry.mtime = None);
+    for entry in picture.values_mut() {
+        entry.mtime = None;
+        entry.data.clear();
+    }
     picture
 }
 
@@ -99,10 +104,27 @@ fn add(
             owner: (meta.uid(), meta.gid()),
             mtime: (!path.is_empty()).then(|| (meta.mtime(), meta.mtime_nsec())),
             xattrs: xattrs(full),
+            data: match kind.is_file() {
+                true => data(full, meta.len()),
+                false => Vec::new(),
+            },
             content,
             linked_to: path.to_vec(),
         },
     );
+}
+
+fn data(path: &Path, length: u64) -> Vec<(u64, u64)> {
+    let file = fs::File::open(path).unwrap();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < length {
+        let Ok(from) = seek(&file, SeekFrom::Data(at)) else {
+            break;
+        };
+        at = seek(&file, SeekFrom::Hole(from)).unwrap();
+        found.push((from, at));
+    }
+    found
 }
 
 /// All of them: a view must not even show ours.

@@ -23,6 +23,10 @@ pub(crate) enum Step {
     Mode(PathBuf, u32),
     Owner(PathBuf, u32),
     Xattr(PathBuf, Vec<u8>),
+    /// A new file of this length with a few bytes at each place.
+    Sparse(PathBuf, u64, Vec<u64>),
+    /// Seconds and nanoseconds, also before 1970.
+    Time(PathBuf, i64, i64),
 }
 
 /// What the image has; names that the steps use too.
@@ -47,7 +51,7 @@ pub(crate) fn choose(random: &mut StdRng, root: &Path) -> Option<Step> {
         let taken = fs::symlink_metadata(root.join(&path)).is_ok();
         (!taken).then_some(path)
     };
-    Some(match random.random_range(0..20) {
+    Some(match random.random_range(0..23) {
         0..3 => Step::MakeDir(free(new)?),
         3..7 => Step::Write(dirs.iter().all(|dir| *dir != new).then_some(new)?, content),
         7 => Step::Append((*regular(root, &single).choose(random)?).clone(), content),
@@ -68,7 +72,18 @@ pub(crate) fn choose(random: &mut StdRng, root: &Path) -> Option<Step> {
             true => Step::Mode(dirs.choose(random)?.clone(), random.random_range(0..0o1000)),
             false => Step::Owner((*single.choose(random)?).clone(), random.random_range(0..9)),
         },
-        _ => Step::Xattr(dirs.choose(random)?.clone(), content),
+        19 => Step::Xattr(dirs.choose(random)?.clone(), content),
+        20 => {
+            let places = [(); 3].map(|()| random.random_range(0..256) << 12);
+            let length = random.random_range(0..2 << 20);
+            Step::Sparse(free(new)?, length, places.into())
+        }
+        21 => Step::Xattr((*regular(root, &single).choose(random)?).clone(), content),
+        _ => {
+            let file = (*regular(root, &single).choose(random)?).clone();
+            let seconds = random.random_range(-1 << 30..1 << 32);
+            Step::Time(file, seconds, random.random_range(0..1_000_000_000))
+        }
     })
 }
 
@@ -143,6 +158,26 @@ pub(crate) fn apply(root: &Path, step: &Step) {
             let owner = (Some(Uid::from_raw(*id)), Some(Gid::from_raw(*id)));
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             rustix::fs::chownat(CWD, root.join(path), owner.0, owner.1, flags).unwrap();
+        }
+        Step::Sparse(path, length, places) => {
+            use std::os::unix::fs::FileExt;
+            let file = fs::File::create_new(root.join(path)).unwrap();
+            file.set_len(*length).unwrap();
+            for at in places.iter().filter(|at| *at + 4 <= *length) {
+                file.write_all_at(b"data", *at).unwrap();
+            }
+        }
+        Step::Time(path, tv_sec, tv_nsec) => {
+            let time = rustix::fs::Timespec {
+                tv_sec: *tv_sec,
+                tv_nsec: *tv_nsec,
+            };
+            let times = rustix::fs::Timestamps {
+                last_access: time,
+                last_modification: time,
+            };
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            rustix::fs::utimensat(CWD, root.join(path), &times, flags).unwrap();
         }
         Step::Xattr(path, value) => {
             let path = root.join(path);

@@ -208,12 +208,6 @@ impl Layer {
 }
 
 impl Store {
-    /// Where an import or export may put what it needs meanwhile: it goes as a layer in the making
-    /// does, after a crash too.
-    pub fn staging(&self, id: &LayerId) -> PathBuf {
-        self.upper_dir(id)
-    }
-
     /// Makes the new base `base` of an archive's first layer. On failure nothing is left.
     pub fn import_base(
         &self,
