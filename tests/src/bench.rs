@@ -4,8 +4,13 @@
 //! `bin/mayfly-bench.rs`.
 
 pub mod bare;
+pub mod chain;
+pub mod cpu;
 pub mod figure;
 pub mod memory;
 pub mod neighbour;
+pub mod others;
 pub mod points;
+pub mod snapshot;
 pub mod tick;
+pub mod trees;

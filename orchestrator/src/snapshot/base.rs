@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use mayfly_domain::BaseId;
 
 use super::{
-    SealError, Slot, Store, StoreError, begin::make, checked, durable, fix, ids_in, notes::Notes,
-    ops, stack::Stack, trash, tree::Tree,
+    SealError, Slot, Store, StoreError, begin::make, checked, durable, fix, ids_in, measure,
+    notes::Notes, ops, stack::Stack, trash, tree::Tree,
 };
 
 /// What a base is called until it is whole.
@@ -33,7 +33,8 @@ impl Store {
         for slot in slots {
             clean(&aside, slot)?;
         }
-        durable::everything(&aside)?;
+        let tree = Tree::open(&aside)?;
+        durable::contents(&tree, measure::inodes(&tree)?)?;
         ops::rename_path(&aside, &home).map_err(|error| StoreError::io(&aside, error))?;
         durable::folder(&self.data_dir.join("b"))?;
         durable::folder(&self.data_dir.join("u"))

@@ -31,6 +31,17 @@ pub(super) fn contents(tree: &Tree, count: u64) -> Result<(), StoreError> {
     syncer.flush()
 }
 
+/// Several trees of one file system, with `count` inodes in all.
+pub(super) fn all<'a>(
+    trees: impl IntoIterator<Item = &'a Tree>,
+    count: u64,
+) -> Result<(), StoreError> {
+    // One `syncfs` is as good as one for each.
+    let most = if count > SINGLY { 1 } else { usize::MAX };
+    let mut trees = trees.into_iter().take(most);
+    trees.try_for_each(|tree| contents(tree, count))
+}
+
 /// The whole file system that holds `path`.
 pub(super) fn everything(path: &Path) -> Result<(), StoreError> {
     whole(&Tree::open(path)?)

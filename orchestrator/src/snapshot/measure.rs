@@ -34,6 +34,13 @@ impl Store {
     }
 }
 
+/// Files, folders and links of a tree.
+pub(super) fn inodes(tree: &Tree) -> Result<u64, StoreError> {
+    let mut measure = Measure::new(None);
+    measure.add_plain(tree)?;
+    Ok(measure.whole().inodes)
+}
+
 /// Without caps only the store itself can fail.
 fn plain(error: SealError) -> StoreError {
     match error {

@@ -53,12 +53,10 @@ impl Store {
         }
         let size = size(&ready, slots)?;
         faults::point("merge.placed");
-        for slot in slots {
-            let out = ready.join(&slot.name);
-            if out.is_dir() {
-                durable::contents(&Tree::open(&out)?, size.inodes)?;
-            }
-        }
+        let outs = slots.iter().map(|slot| ready.join(&slot.name));
+        let outs = outs.filter(|out| out.is_dir()).map(|out| Tree::open(&out));
+        let outs: Vec<_> = outs.collect::<Result<_, _>>()?;
+        durable::all(&outs, size.inodes)?;
         faults::point("merge.synced");
         self.publish(into)?;
         Ok(size)

@@ -204,22 +204,26 @@ fn measure(parts: &[Part<'_>], caps: Option<&Caps>) -> Result<LayerSize, SealErr
 
 /// Makes the slots that changed durable and moves them together. Answers whether there is any.
 fn gather(dir: &Path, parts: &[Part<'_>], count: u64) -> Result<bool, StoreError> {
-    let ready = ready_dir(dir);
-    let mut any = false;
+    let mut changed = Vec::new();
     for part in parts {
-        if unchanged(part)? {
-            continue;
+        if !unchanged(part)? {
+            changed.push(part);
         }
-        if !any && !ready.is_dir() {
-            make(&ready)?;
-        }
-        any = true;
-        durable::contents(&part.tree, count)?;
-        faults::point("seal.synced");
+    }
+    if changed.is_empty() {
+        return Ok(false);
+    }
+    durable::all(changed.iter().map(|part| &part.tree), count)?;
+    faults::point("seal.synced");
+    let ready = ready_dir(dir);
+    if !ready.is_dir() {
+        make(&ready)?;
+    }
+    for part in changed {
         let to = ready.join(&part.slot.name);
         ops::rename_path(&part.path, &to).map_err(|error| StoreError::io(&part.path, error))?;
     }
-    Ok(any)
+    Ok(true)
 }
 
 /// Nothing in it, and its root's owner, mode and user xattrs are the topmost lower's.

@@ -70,6 +70,31 @@ impl Report {
         });
     }
 
+    /// How many times one figure is another; nothing where one of them is missing.
+    pub fn ratio(&mut self, name: &str, of: &str, to: &str, goal: Option<f64>) {
+        let (Some(of), Some(to)) = (self.find(of), self.find(to)) else {
+            return;
+        };
+        let (value, runs) = (of.value / to.value, of.runs.min(to.runs));
+        self.value(name, "x", goal, value, runs);
+    }
+
+    /// In words, whether two figures differ by more than their own spread.
+    pub fn overlap(&self, small: &str, large: &str) -> String {
+        let spread = |of: &str| {
+            let end = |share: &str| self.get(&format!("{of}{share}")).unwrap_or_default();
+            (end(SPREAD[0].0), end(SPREAD[1].0))
+        };
+        let ((from, to), (large_from, large_to)) = (spread(small), spread(large));
+        let meaning = match large_from <= to {
+            true => "they overlap, so this is the machine's noise or too few rounds",
+            false => "they do not overlap, so something reads the size of the state",
+        };
+        format!(
+            "p10 to p90 is {from:.0} to {to:.0} ms ({small}) and {large_from:.0} to {large_to:.0} ms ({large}): {meaning}"
+        )
+    }
+
     /// Said below the table if the goal of this figure is missed.
     pub fn cause(&mut self, figure: &str, cause: impl Into<String>) {
         self.causes.insert(figure.to_owned(), cause.into());
@@ -160,6 +185,27 @@ impl Display for Report {
             writeln!(out, "\nMISSED {}: {cause}", missed.figure)?;
         }
         Ok(())
+    }
+}
+
+/// Milliseconds by figure, in the order in which figures first come.
+#[derive(Debug, Default)]
+pub struct Laps(Vec<(String, Vec<f64>)>);
+
+impl Laps {
+    /// One more measurement.
+    pub fn add(&mut self, figure: &str, ms: f64) {
+        match self.0.iter_mut().find(|(name, _)| name == figure) {
+            Some((_, laps)) => laps.push(ms),
+            None => self.0.push((figure.to_owned(), vec![ms])),
+        }
+    }
+
+    /// All of them, without goals.
+    pub fn report(&self, report: &mut Report) {
+        for (figure, laps) in &self.0 {
+            report.samples(figure, "ms", None, laps);
+        }
     }
 }
 

@@ -281,13 +281,11 @@ impl Samples {
             let step = between(&self.cold, from, to);
             report.samples(&format!("tick: {name}"), "ms", None, &step);
         }
-        ratio(
-            report,
+        report.ratio(
             "tick / bare container",
             "tick",
             "bare container",
-            OVER_BARE,
-            cold.len(),
+            Some(OVER_BARE),
         );
         let cause = over_bare(report);
         report.cause("tick / bare container", cause);
@@ -319,8 +317,8 @@ impl Samples {
             }
             let (large, small) = (format!("{what}, {LARGE}"), format!("{what}, {SMALL}"));
             let name = format!("{what}, {LARGE} / {SMALL}");
-            ratio(report, &name, &large, &small, BY_SIZE, self.forks.len());
-            let cause = by_size(report, &small, &large);
+            report.ratio(&name, &large, &small, Some(BY_SIZE));
+            let cause = report.overlap(&small, &large);
             report.cause(&name, cause);
         }
         for ((size, _), of) in SIZES.iter().zip(&self.sizes) {
@@ -340,30 +338,6 @@ fn between(courses: &[Course], from: &str, to: &str) -> Vec<f64> {
         .iter()
         .filter_map(|course| course.between(from, to))
         .collect()
-}
-
-fn ratio(report: &mut Report, name: &str, of: &str, to: &str, goal: f64, runs: usize) {
-    if let (Some(of), Some(to)) = (report.get(of), report.get(to)) {
-        report.value(name, "x", Some(goal), of / to, runs);
-    }
-}
-
-/// Whether two sizes differ by more than their own spread.
-fn by_size(report: &Report, small: &str, large: &str) -> String {
-    let spread = |of: &str| {
-        let end = |share: &str| report.get(&format!("{of} {share}")).unwrap_or_default();
-        (end("p10"), end("p90"))
-    };
-    let (small, large) = (spread(small), spread(large));
-    let meaning = if large.0 <= small.1 {
-        "they overlap, so this is the machine's noise or too few rounds"
-    } else {
-        "they do not overlap, so something reads the size of the state"
-    };
-    format!(
-        "p10 to p90 is {:.0} to {:.0} ms with {SMALL} and {:.0} to {:.0} ms with {LARGE}: {meaning}",
-        small.0, small.1, large.0, large.1
-    )
 }
 
 /// Where a tick spends what a bare cycle does not.

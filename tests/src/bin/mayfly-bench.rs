@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use mayfly_tests::bench::{figure::Report, neighbour, tick};
+use mayfly_tests::bench::{figure::Report, neighbour, snapshot, tick};
 
 #[derive(Parser)]
 #[command(about = "Measures Mayfly on real Docker; needs root")]
@@ -26,6 +26,18 @@ enum Verb {
         #[arg(long)]
         program: PathBuf,
     },
+    /// What states cost: revive, seal, merge, diff, export, import, next to other programs.
+    Snapshot {
+        /// Writes the figures as a JSON list.
+        #[arg(long)]
+        json: Option<PathBuf>,
+        /// Measurements per figure; four times as many of those by size.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+        /// Also a state of 10 GB.
+        #[arg(long)]
+        full: bool,
+    },
     /// Dirties a file without end.
     #[command(hide = true, name = neighbour::VERB)]
     Neighbour { file: PathBuf },
@@ -41,11 +53,11 @@ fn main() -> ExitCode {
             rounds,
             program,
         } => {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .enable_all()
-                .build();
-            let runtime = runtime.expect("a runtime");
-            let report = runtime.block_on(tick::run(rounds, &program));
+            let report = runtime().block_on(tick::run(rounds, &program));
+            finish(&report, json)
+        }
+        Verb::Snapshot { json, rounds, full } => {
+            let report = runtime().block_on(snapshot::run(rounds, full));
             finish(&report, json)
         }
         Verb::Neighbour { file } => {
@@ -54,6 +66,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime")
 }
 
 fn finish(report: &Report, json: Option<PathBuf>) -> ExitCode {

@@ -30,8 +30,18 @@ const RECORDS_MAX: u64 = 1 << 30;
 /// A layout whose documents were read and checked.
 pub struct Archive {
     folder: PathBuf,
+    blobs: Blobs,
     /// The records' is the last one.
     layers: Vec<Layer>,
+}
+
+/// Whose the stored layers are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blobs {
+    /// Somebody's folder.
+    Theirs,
+    /// [`super::receive`] wrote them for this import.
+    Received,
 }
 
 struct Layer {
@@ -99,7 +109,16 @@ impl Archive {
         };
         Ok(Archive {
             folder: folder.to_owned(),
+            blobs: Blobs::Theirs,
             layers: pairs.map(layer).collect::<Result<_, OciError>>()?,
+        })
+    }
+
+    /// [`Archive::open`] of what was received; serves one import.
+    pub fn received(folder: &Path) -> Result<Archive, OciError> {
+        Ok(Archive {
+            blobs: Blobs::Received,
+            ..Archive::open(folder)?
         })
     }
 
@@ -149,6 +168,17 @@ impl Archive {
             history: History::read(&records, self.layers())?,
             transcripts: aside.to_owned(),
         })
+    }
+
+    /// Stored layers that were received go before the sync, so that the disk is spared them.
+    fn spend(&self) -> Result<(), OciError> {
+        if self.blobs == Blobs::Theirs {
+            return Ok(());
+        }
+        let source = Source(&self.folder);
+        self.layers
+            .iter()
+            .try_for_each(|layer| source.remove(&layer.stored))
     }
 
     fn unpack(
@@ -309,9 +339,11 @@ impl Store {
             }
             sizes.push(measure.own().map_err(OciError::seal)?);
         }
-        if let Some(id) = ids.first() {
-            durable::everything(&self.upper_dir(id))?;
-        }
+        archive.spend()?;
+        let trees = ids.iter().map(|id| Tree::open(&self.upper_dir(id)));
+        let trees: Vec<_> = trees.collect::<Result<_, _>>()?;
+        let count = sizes.iter().map(|size: &LayerSize| size.inodes).sum();
+        durable::all(&trees, count)?;
         crate::faults::point("import.built");
         for id in ids {
             self.publish(id)?;

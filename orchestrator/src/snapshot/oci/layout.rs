@@ -241,6 +241,17 @@ impl Source<'_> {
         Ok(file)
     }
 
+    /// Removes a layer; that it lacks is fine.
+    pub(super) fn remove(&self, of: &Descriptor) -> Result<(), OciError> {
+        let path = self.0.join(BLOBS).join(image::bare(&of.digest)?);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::io(path, error).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn small(&self, name: &str) -> Result<Vec<u8>, OciError> {
         let (file, path) = self.open(name)?;
         let mut content = Vec::new();

@@ -1,6 +1,6 @@
 //! Compression and digests on the way out and back. Out: one thread reads and digests the plain
-//! stream, another compresses it, a third digests and stores the result. Back: no more memory than a small
-//! window, whatever a stream says of itself.
+//! stream, others compress it, one more digests and stores the result. Back: no more memory than a small
+//! window and one piece, whatever a stream says of itself.
 
 use std::{
     fs::File,
@@ -27,9 +27,13 @@ pub enum Compress {
 /// Levels that keep up with a disk; higher ones win little.
 const GZIP_LEVEL: u32 = 1;
 const ZSTD_LEVEL: i32 = 1;
+/// Compressing threads of one layer. More or less of them make the same bytes, none makes others.
+const ZSTD_THREADS: u32 = 2;
 /// What passes from thread to thread.
 const CHUNK: usize = 1 << 20;
 const CHUNKS: usize = 4;
+/// What is unpacked ahead of who reads it.
+const AHEAD: usize = 256 << 10;
 /// The largest window that is taken: 8 MiB; ours are smaller.
 const WINDOW_LOG_MAX: u32 = 23;
 
@@ -157,7 +161,7 @@ fn store<T>(
         return std::thread::scope(|scope| {
             let (done, kept) = sync_channel(CHUNKS);
             let keeping = scope.spawn(move || keep(into, &kept));
-            let pressed = press(compress, Passed(done), filled, used);
+            let pressed = press(compress, Passed::new(done), filled, used);
             let kept = keeping.join();
             let kept = kept.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             pressed.map(|()| kept)
@@ -199,23 +203,46 @@ fn press<T>(
         }
         Compress::Zstd => {
             let mut out = zstd::Encoder::new(&mut into, ZSTD_LEVEL)?;
+            out.multithread(ZSTD_THREADS)?;
             for chunk in chunks {
                 pass(chunk, &mut out)?;
             }
             out.finish()?;
         }
     }
-    Ok(())
+    into.pass()
 }
 
-/// To the thread that keeps what is stored; an error of it shows as a broken pipe here.
-struct Passed(SyncSender<Vec<u8>>);
+/// To the thread that keeps what is stored; an error of it shows as a broken pipe here. Small writes
+/// are gathered: to wake a thread costs more than they do.
+struct Passed {
+    piece: Vec<u8>,
+    to: SyncSender<Vec<u8>>,
+}
+
+impl Passed {
+    fn new(to: SyncSender<Vec<u8>>) -> Passed {
+        Passed {
+            piece: Vec::with_capacity(CHUNK),
+            to,
+        }
+    }
+
+    fn pass(&mut self) -> io::Result<()> {
+        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(CHUNK));
+        let sent = self.to.send(piece);
+        sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
 
 impl Write for Passed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let sent = self.0.send(bytes.to_vec());
-        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok(bytes.len())
+        let taken = bytes.len().min(CHUNK - self.piece.len());
+        self.piece.extend_from_slice(&bytes[..taken]);
+        if self.piece.len() == CHUNK {
+            self.pass()?;
+        }
+        Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -250,17 +277,23 @@ pub(super) fn unsqueeze(compress: Compress, from: File) -> io::Result<Digested> 
     Ok(Digested {
         from,
         digest: Sha256::new(),
+        ahead: vec![0; AHEAD],
+        at: 0,
+        end: 0,
     })
 }
 
-/// A stream that is digested as it is read.
+/// A stream that is digested as it is read: in large pieces, since headers are read in small ones.
 pub(super) struct Digested {
     from: Box<dyn Read>,
     digest: Sha256,
+    ahead: Vec<u8>,
+    at: usize,
+    end: usize,
 }
 
 impl Digested {
-    /// Of all that was read.
+    /// Of all that was read; it has to be read to its end.
     pub(super) fn diff_id(self) -> String {
         hex::encode(self.digest.finalize())
     }
@@ -268,9 +301,15 @@ impl Digested {
 
 impl Read for Digested {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let len = self.from.read(into)?;
-        self.digest.update(&into[..len]);
-        Ok(len)
+        if self.at == self.end {
+            self.end = self.from.read(&mut self.ahead)?;
+            self.at = 0;
+            self.digest.update(&self.ahead[..self.end]);
+        }
+        let taken = into.len().min(self.end - self.at);
+        into[..taken].copy_from_slice(&self.ahead[self.at..self.at + taken]);
+        self.at += taken;
+        Ok(taken)
     }
 }
 

@@ -1,0 +1,264 @@
+//! The way in: files first, rows last, and nothing is left of an import that failed.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::{BufReader, Read},
+    path::{Path, PathBuf},
+};
+
+use mayfly_domain::{BaseId, LayerId, SandboxRef, TickId};
+
+use super::{
+    super::agents::unavailable, Commands, RequestError, blocking, internal, made, renew::renew,
+    transcripts_of,
+};
+use crate::{
+    bases::BaseError,
+    db::{agents::Base, portable::NewHistory},
+    observe,
+    snapshot::{
+        Slot, StoreError,
+        oci::{Archive, Budget, History, Records, receive},
+    },
+    view::ImportView,
+};
+
+/// The most that one import may bring, and bring with it; the host's free space binds sooner.
+const IMPORT_BYTES: u64 = 1 << 40;
+const IMPORT_INODES: u64 = 8 << 20;
+
+/// Where an import comes from.
+pub enum ImportFrom {
+    /// A layout in a folder, or a tar file of one.
+    Path(PathBuf),
+    /// The bytes of a tar file.
+    Tar(Box<dyn Read + Send>),
+}
+
+impl Commands {
+    /// Makes an agent of a layout. Answers with its id, which may be a new one.
+    pub async fn import(&self, from: ImportFrom) -> Result<ImportView, RequestError> {
+        // Reconcilers must not take what is in the making for what a crash left.
+        let _making = self.making.read().await;
+        let staging = LayerId::new();
+        let done = self.import_into(&staging, from).await;
+        let store = self.store.clone();
+        let removed = tokio::task::spawn_blocking(move || store.discard(&staging)).await;
+        let view = done?;
+        removed.map_err(|panic| internal(&panic))??;
+        Ok(view)
+    }
+
+    async fn import_into(
+        &self,
+        staging: &LayerId,
+        from: ImportFrom,
+    ) -> Result<ImportView, RequestError> {
+        let (aside, disk) = (self.store.staging(staging), self.host_disk.clone());
+        let (archive, records) = blocking(move || {
+            let room = |bytes| disk.has_room_for(bytes);
+            let mut budget = Budget::new(IMPORT_BYTES, IMPORT_INODES, &room);
+            let (layout, transcripts) = (aside.join("oci"), aside.join("transcripts"));
+            for folder in [&aside, &layout, &transcripts] {
+                made(folder)?;
+            }
+            let archive = match from {
+                ImportFrom::Path(path) if path.is_dir() => Archive::open(&path)?,
+                ImportFrom::Path(path) => {
+                    let file = File::open(&path);
+                    let file = file.map_err(|source| StoreError::Io { path, source })?;
+                    receive(BufReader::new(file), &layout, &mut budget)?;
+                    Archive::received(&layout)?
+                }
+                ImportFrom::Tar(from) => {
+                    receive(from, &layout, &mut budget)?;
+                    Archive::received(&layout)?
+                }
+            };
+            let records = archive.records(&transcripts, &mut budget)?;
+            Ok((archive, records))
+        })
+        .await?;
+        let Records {
+            mut history,
+            transcripts,
+        } = records;
+        let was = history.agent.id;
+        let new_ids = self.db.knows_any_of(&history).await?;
+        let names = match new_ids {
+            true => renew(&mut history),
+            false => history.ticks.iter().map(|row| (row.id, row.id)).collect(),
+        };
+        let (base, known) = self.base_for(&archive, &history).await?;
+        let placed = self
+            .place(archive, &history, &base, known, &transcripts, &names)
+            .await;
+        let mut notes = match placed {
+            Ok(notes) => notes,
+            Err(error) => {
+                let folder = transcripts_of(&self.data_dir, history.agent.id);
+                let _ = fs::remove_dir_all(folder);
+                return Err(error);
+            }
+        };
+        if new_ids {
+            notes.push(format!(
+                "agent {} is here already: the import has new ids",
+                was.short()
+            ));
+        }
+        notes.extend(self.missing(&history).await);
+        Ok(ImportView {
+            agent: self.agent(history.agent.id).await?,
+            was,
+            notes,
+        })
+    }
+
+    /// The base to use, and whether it is here already: that of the same image, if it is the same.
+    async fn base_for(
+        &self,
+        archive: &Archive,
+        history: &History,
+    ) -> Result<(BaseId, bool), RequestError> {
+        let image = &history.agent.image;
+        let here: Option<Base> = self.db.base_of_image(image).await?;
+        if !history.agent.base {
+            let reference = SandboxRef::Docker {
+                image: image.clone(),
+                id: None,
+            };
+            let image = self.images.resolve(&reference).await.map_err(unavailable)?;
+            let base = self.bases.ensure(&image).await;
+            let base = base.map_err(|error| match error {
+                BaseError::Backend(error) => unavailable(error),
+                BaseError::Store(error) => internal(&error),
+                BaseError::Db(error) => internal(&error),
+            })?;
+            return Ok((base.id, true));
+        }
+        let Some(here) = here else {
+            return Ok((BaseId::new(), false));
+        };
+        let (store, base) = (self.store.clone(), here.id.clone());
+        let found = blocking(move || match store.base_dir(&base).is_dir() {
+            true => store.base_diff_id(&base, &Slot::defaults()).map(Some),
+            false => Ok(None),
+        });
+        let same = found.await?.as_deref() == Some(archive.base_diff_id());
+        let owner = (here.uid, here.gid) == (history.agent.uid, history.agent.gid);
+        Ok(match same && owner {
+            true => (here.id, true),
+            false => (BaseId::new(), false),
+        })
+    }
+
+    /// Files first, rows last; on failure no file is left.
+    async fn place(
+        &self,
+        archive: Archive,
+        history: &History,
+        base: &BaseId,
+        known: bool,
+        transcripts: &Path,
+        names: &HashMap<TickId, TickId>,
+    ) -> Result<Vec<String>, RequestError> {
+        let count = history.snapshots.iter().filter(|row| row.layer.is_some());
+        let ids: Vec<LayerId> = count.map(|_| LayerId::new()).collect();
+        let first = usize::from(history.agent.base);
+        let (store, disk) = (self.store.clone(), self.host_disk.clone());
+        let (base_id, layer_ids) = (base.clone(), ids.clone());
+        let imported = blocking(move || {
+            let room = |bytes| disk.has_room_for(bytes);
+            let mut budget = Budget::new(IMPORT_BYTES, IMPORT_INODES, &room);
+            let slots = Slot::defaults();
+            let mut notes = Vec::new();
+            if !known {
+                notes = store.import_base(&archive, &base_id, &slots, &mut budget)?;
+            }
+            let ids = &layer_ids;
+            let done = store.import_layers(&archive, first, &base_id, ids, &slots, &mut budget);
+            if done.is_err() && !known {
+                store.remove_base(&base_id)?;
+            }
+            let done = done?;
+            notes.extend(done.notes);
+            Ok((done.sizes, notes))
+        });
+        let (sizes, notes) = imported.await?;
+        let layers: Vec<_> = ids.into_iter().zip(sizes).collect();
+        let new = NewHistory {
+            history,
+            layers: &layers,
+            base,
+            new_base: !known,
+            installation: self.installation,
+        };
+        let folder = transcripts_of(&self.data_dir, history.agent.id);
+        let written = match move_transcripts(transcripts, &folder, names) {
+            Ok(()) => self.db.insert_history(&new).await.map_err(Into::into),
+            Err(error) => Err(internal(&error)),
+        };
+        if written.is_err() {
+            let (store, base) = (self.store.clone(), (!known).then(|| base.clone()));
+            blocking(move || {
+                for (layer, _) in &layers {
+                    store.remove_layer(layer)?;
+                }
+                Ok(base.map_or(Ok(()), |base| store.remove_base(&base))?)
+            })
+            .await?;
+        }
+        written.map(|()| notes)
+    }
+
+    /// What the next message would wait for.
+    async fn missing(&self, history: &History) -> Vec<String> {
+        let agent = &history.agent;
+        let mut notes = Vec::new();
+        if !self.profiles.0.contains_key(&agent.profile) {
+            let name = &agent.profile;
+            notes.push(format!(
+                "the configuration has no profile \"{name}\": add it before the next message"
+            ));
+        }
+        let reference = SandboxRef::Docker {
+            image: agent.image.clone(),
+            id: None,
+        };
+        if let Err(error) = self.images.resolve(&reference).await {
+            let name = agent.sandbox.as_ref().map(SandboxRef::to_string);
+            let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
+            notes.push(format!(
+                "the image {}{name} is not at hand, load it before the next message: {}",
+                agent.image,
+                observe::chain(&error)
+            ));
+        }
+        notes
+    }
+}
+
+/// Those of ticks that the history has; another one is nobody's.
+fn move_transcripts(
+    from: &Path,
+    to: &Path,
+    names: &HashMap<TickId, TickId>,
+) -> Result<(), StoreError> {
+    let fault = |path: &Path, source| StoreError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    fs::create_dir_all(to).map_err(|error| fault(to, error))?;
+    for (old, new) in names {
+        let old = from.join(format!("{old}.jsonl"));
+        if old.is_file() {
+            let new = to.join(format!("{new}.jsonl"));
+            let moved = fs::rename(&old, &new).and_then(|()| File::open(&new)?.sync_all());
+            moved.map_err(|error| fault(&new, error))?;
+        }
+    }
+    let synced = File::open(to).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| fault(to, error))
+}
