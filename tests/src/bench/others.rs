@@ -177,6 +177,21 @@ impl Others {
     }
 }
 
+/// What is left on the engine, also after a panic, goes.
+impl Drop for Others {
+    fn drop(&mut self) {
+        let names = &self.prefix;
+        let script = format!(
+            "docker ps -aq --filter name='^{names}-' | xargs -r docker rm -f; \
+             docker images -q '{names}-*' | xargs -r docker rmi -f"
+        );
+        // A second panic would hide the first.
+        let _ = std::process::Command::new("bash")
+            .args(["-c", &script])
+            .output();
+    }
+}
+
 /// Nobody pays for what somebody else wrote before.
 pub fn settle(path: &Path) {
     let synced = fs::File::open(path).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));

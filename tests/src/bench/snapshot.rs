@@ -233,10 +233,6 @@ impl Bench {
 
     /// A whole tree is made, sealed, taken out and in.
     async fn whole(&self, agent: AgentId, tree: &Tree, laps: &mut Laps, round: usize) {
-        let first = self.world.commands().ticks(agent).await;
-        let first = first.expect("it has ticks").first().map(|tick| tick.id);
-        let back = self.world.commands().rollback(agent, first).await;
-        back.unwrap_or_else(|error| panic!("no way back: {error}"));
         let tree_dir = match round % 2 {
             0 => {
                 self.seal(agent, tree, laps).await;
@@ -265,6 +261,10 @@ impl Bench {
         }
         self.restic(tree, &tree_dir, laps);
         self.diff(agent, tree, laps).await;
+        let ticks = self.world.commands().ticks(agent).await;
+        let first = ticks.expect("it has ticks").first().map(|tick| tick.id);
+        let back = self.world.commands().rollback(agent, first).await;
+        back.unwrap_or_else(|error| panic!("no way back: {error}"));
     }
 
     async fn seal(&self, agent: AgentId, tree: &Tree, laps: &mut Laps) {
@@ -370,9 +370,7 @@ impl Bench {
 
     async fn end(self) {
         let prefix = self.world.prefix();
-        for state in self.states.iter().filter(|state| state.copy.is_some()) {
-            self.others.forget(&slug(&state.tree));
-        }
+        drop(self.others);
         self.world.end().await;
         engine::forget_images(&prefix);
     }
