@@ -1,7 +1,5 @@
 //! What faces show, with all that stands beside it: a page is one statement, however long it is.
 
-use std::collections::{HashMap, hash_map::Entry};
-
 use mayfly_domain::{AgentId, Attachment, MessageId, Reply, ReplyFile, TickId};
 use sqlx::{Row as _, any::AnyRow};
 
@@ -250,24 +248,24 @@ impl Db {
         }
         let rows = query.fetch_all(self.reader()).await?;
         let mut shown: Vec<ShownMessage> = Vec::new();
-        let mut places: HashMap<MessageId, usize> = HashMap::new();
         for row in &rows {
             let message = messages::message(row)?;
-            let place = match places.entry(message.id) {
-                Entry::Occupied(known) => *known.get(),
-                Entry::Vacant(new) => {
-                    shown.push(shown_message(row, message)?);
-                    *new.insert(shown.len() - 1)
-                }
-            };
-            if let Some(reply) = &mut shown[place].reply {
+            // Rows of one message stand together.
+            if shown
+                .last()
+                .is_none_or(|last| last.message.id != message.id)
+            {
+                shown.push(shown_message(row, message)?);
+            }
+            if let Some(reply) = shown.last_mut().and_then(|last| last.reply.as_mut()) {
                 reply.files.extend(file(row)?);
             }
         }
         let ids: Vec<MessageId> = shown.iter().map(|shown| shown.message.id).collect();
         for (message, file) in self.attachments_of(&ids).await? {
-            if let Some(place) = places.get(&message) {
-                shown[*place].files.push(file);
+            let of = shown.iter_mut().find(|shown| shown.message.id == message);
+            if let Some(shown) = of {
+                shown.files.push(file);
             }
         }
         Ok(shown)
