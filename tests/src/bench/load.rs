@@ -81,8 +81,7 @@ impl Reader {
                     .find_map(|line| line.strip_prefix("content-length: "));
                 let length: usize = length.and_then(|n| n.parse().ok()).ok_or_else(strange)?;
                 let missing = (head + 4 + length).saturating_sub(self.buffer.len());
-                let rest = (&mut self.stream).take(missing as u64);
-                let mut rest = rest;
+                let mut rest = (&mut self.stream).take(missing as u64);
                 if rest.read_to_end(&mut self.buffer)? < missing {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
