@@ -180,12 +180,7 @@ impl Guest {
                 return;
             }
             Order::Remove(id, what) => {
-                let path = Path::new(&what.path);
-                let mut tree = lock(&self.tree);
-                let removed = match tree.exists(path) {
-                    true => tree.remove(path, true),
-                    false => Ok(()),
-                };
+                let removed = lock(&self.tree).clear(Path::new(&what.path));
                 (id, removed.map_err(Refusal::new))
             }
             Order::Data(id, bytes) => match self.data(id, bytes, talk) {

@@ -106,11 +106,6 @@ impl Tree {
         }
     }
 
-    pub(super) fn exists(&mut self, path: &Path) -> bool {
-        self.place(path)
-            .is_ok_and(|(slot, below)| slot.now.contains_key(&below))
-    }
-
     pub(super) fn write(&mut self, path: &Path, bytes: Vec<u8>, mode: u32) -> Said<()> {
         let shown = path.display().to_string();
         let (slot, below) = self.place(path)?;
@@ -165,6 +160,15 @@ impl Tree {
         }
         slot.now.retain(|path, _| !path.starts_with(&below));
         Ok(())
+    }
+
+    /// With all below it; it may be gone already.
+    pub(super) fn clear(&mut self, path: &Path) -> Said<()> {
+        let (slot, below) = self.place(path)?;
+        match slot.now.contains_key(&below) {
+            true => self.remove(path, true),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Said<()> {
