@@ -36,7 +36,7 @@ fn started() -> Server {
 fn agent_with(server: &Server, command: &str) -> String {
     let made = on_socket(server.data_dir(), &post("/v1/agents", "{}"));
     let agent = made.json()["id"].as_str().expect("an id").to_owned();
-    let said = say(server, &agent, command);
+    let said = say(server, &agent, &format!("{command}; echo ok"));
     assert_eq!(said.json()["outcome"], "answered", "{}", said.body);
     agent
 }
