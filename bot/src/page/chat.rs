@@ -281,7 +281,7 @@ pub(super) async fn send(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, Refused> {
-    let agent = pages.commands.find_agent(&id).await?;
+    let agent = pages.commands.agent_to_change(&id).await?;
     let to = address(agent);
     let Said { text, once, files } = said::read(&pages, &session, request)
         .await

@@ -174,7 +174,7 @@ pub(super) async fn rollback(
     Path(id): Path<String>,
     Form(To { to }): Form<To>,
 ) -> Result<Response, Refused> {
-    let id = pages.commands.find_agent(&id).await?;
+    let id = pages.commands.agent_to_change(&id).await?;
     let to = pages.tick(id, to.as_deref()).await?;
     let done = pages.commands.rollback(id, to).await;
     let view = done.map_err(|error| Refused::from(error).back(agents::address(id)))?;
@@ -194,7 +194,7 @@ pub(super) async fn fork(
     Path(id): Path<String>,
     Form(ForkAt { at }): Form<ForkAt>,
 ) -> Result<Response, Refused> {
-    let id = pages.commands.find_agent(&id).await?;
+    let id = pages.commands.agent_to_change(&id).await?;
     let at = pages.tick(id, at.as_deref()).await?;
     let done = pages.commands.fork(id, at).await;
     let made = done.map_err(|error| Refused::from(error).back(agents::address(id)))?;
@@ -220,7 +220,7 @@ pub(super) async fn stop(
     Path(id): Path<String>,
     Form(Scope { all }): Form<Scope>,
 ) -> Result<Response, Refused> {
-    let id = pages.commands.find_agent(&id).await?;
+    let id = pages.commands.agent_to_change(&id).await?;
     let scope = match all {
         Some(_) => StopScope::All,
         None => StopScope::Running,
@@ -249,7 +249,7 @@ impl Pages {
     async fn tick(&self, agent: AgentId, text: Option<&str>) -> Result<Option<TickId>, Refused> {
         let found = match text {
             None | Some("") => return Ok(None),
-            Some(text) => self.commands.find_tick(text).await,
+            Some(text) => self.commands.tick_to_go_to(text).await,
         };
         let back = |error| Refused::from(error).back(agents::address(agent));
         found.map(Some).map_err(back)
