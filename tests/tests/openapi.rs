@@ -178,6 +178,12 @@ fn on_tcp_the_document_wants_the_token_and_tells_so() {
     assert_eq!(owner.get("security"), None);
 }
 
+/// Long versions of the repeated ones.
+#[allow(clippy::disallowed_methods)]
+fn full() -> bool {
+    std::env::var("MAYFLY_TESTS_FULL").is_ok_and(|full| full == "1")
+}
+
 /// An agent with ticks, states and a fork: something to be asked for.
 fn with_something_in_it() -> Server {
     let server = started();
@@ -222,6 +228,23 @@ fn refute(server: &Server, document: &Value, seconds: &str, more: &[&str]) -> (b
     // 1 is a refutation; everything else is that it could not try.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{told}");
     (output.status.success(), told)
+}
+
+#[test]
+fn the_document_is_true() {
+    let mut server = with_something_in_it();
+    let [_, document] = documents(&server);
+    // The same requests each time, so that a change is what makes a difference; other ones at length.
+    let (seconds, more): (_, &[&str]) = match full() {
+        true => ("240", &[]),
+        false => ("60", &["--seed", "1"]),
+    };
+    let (holds, told) = refute(&server, &document, seconds, more);
+    assert!(holds, "{told}");
+    let all = operations(&document).len();
+    assert!(told.contains(&format!("Tested: {all}\n")), "{told}");
+    assert!(server.running(), "{}", server.log());
+    assert_eq!(ask(&server, &get("/readyz")).status, 200);
 }
 
 #[test]

@@ -11,8 +11,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use utoipa::openapi::{
-    ComponentsBuilder, Info, InfoBuilder, License, OpenApi, OpenApiBuilder, PathItem,
-    path::Operation,
+    ComponentsBuilder, Info, InfoBuilder, License, OpenApi, OpenApiBuilder, PathItem, RefOr,
+    path::{Operation, Parameter},
+    schema::{Schema, SchemaType, Type},
     security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
 };
 use utoipa_axum::{router::UtoipaMethodRouter, routes};
@@ -125,6 +126,7 @@ struct Document(Bytes);
 fn completed(mut document: OpenApi, door: Door) -> Bytes {
     for (path, item) in &mut document.paths.paths {
         for operation in operations(item) {
+            without_null(operation);
             refusals::complete(path, operation, door);
             if door == Door::Token && gate::OPEN.contains(&path.as_str()) {
                 operation.security = Some(Vec::new());
@@ -155,6 +157,22 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
         &mut item.patch,
     ];
     all.into_iter().flatten()
+}
+
+/// A parameter that is not there is left out; `null` would be a text.
+fn without_null(operation: &mut Operation) {
+    for parameter in operation.parameters.iter_mut().flatten() {
+        let RefOr::T(Parameter {
+            schema: Some(RefOr::T(Schema::Object(schema))),
+            ..
+        }) = parameter
+        else {
+            continue;
+        };
+        if let SchemaType::Array(types) = &mut schema.schema_type {
+            types.retain(|kind| *kind != Type::Null);
+        }
+    }
 }
 
 /// This document.

@@ -89,15 +89,15 @@ async fn events(
 ) -> Result<Response, Problem> {
     let tick = api.commands.find_tick(&id).await?;
     // The header is newer: a browser that connects again leaves the query as it was.
-    let after = match headers.get("last-event-id") {
-        Some(value) => Some(String::from_utf8_lossy(value.as_bytes()).into_owned()),
-        None => asked.after,
+    let seen = Seen::of(asked.after.as_deref().unwrap_or_default())?;
+    let seen = match headers.get("last-event-id") {
+        Some(value) => Seen::of(&String::from_utf8_lossy(value.as_bytes()))?,
+        None => seen,
     };
-    let after = match after.as_deref() {
-        None | Some("") => 0,
+    let after = match seen {
+        Seen::Line(number) => number,
         // What makes a browser stop connecting again.
-        Some(END) => return Ok(StatusCode::NO_CONTENT.into_response()),
-        Some(text) => text.parse().map_err(|_| bad_id(text))?,
+        Seen::End => return Ok(StatusCode::NO_CONTENT.into_response()),
     };
     let place = room.try_acquire_owned().map_err(|_| {
         Problem::new(
@@ -110,6 +110,23 @@ async fn events(
     let told = told(follow, place).take_until(api.stopping.cancelled_owned());
     let kept = KeepAlive::new().interval(KEEP_ALIVE);
     Ok(Sse::new(told).keep_alive(kept).into_response())
+}
+
+/// The last event that a follower has.
+enum Seen {
+    /// 0 for none.
+    Line(u64),
+    End,
+}
+
+impl Seen {
+    fn of(id: &str) -> Result<Seen, Problem> {
+        match id {
+            "" => Ok(Seen::Line(0)),
+            END => Ok(Seen::End),
+            text => text.parse().map(Seen::Line).map_err(|_| bad_id(text)),
+        }
+    }
 }
 
 fn bad_id(text: &str) -> Problem {
