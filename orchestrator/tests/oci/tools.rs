@@ -9,7 +9,7 @@ use mayfly_orchestrator::snapshot::oci::Compress;
 
 use crate::{
     archive::export,
-    picture::{Picture, assert_same, take},
+    picture::{Picture, assert_same, take, without_holes},
     round_trip::odd_world,
     world::World,
 };
@@ -88,11 +88,12 @@ fn as_umoci_shows(of: Picture) -> Picture {
 #[test]
 fn umoci_unpacks_exactly_the_state() {
     let world = odd_world();
-    let state = as_umoci_shows(world.view(take));
+    let state = without_holes(as_umoci_shows(world.view(take)));
     for compress in [Compress::Gzip, Compress::None] {
         let layout = exported(&world, compress);
         let bundle = world.path(format!("bundle-{compress:?}"));
-        assert_same("umoci", &state, &unpacked(&layout, &bundle));
+        let shown = without_holes(unpacked(&layout, &bundle));
+        assert_same("umoci", &state, &shown);
     }
 }
 
