@@ -38,10 +38,10 @@ const CHUNK: usize = 64 << 10;
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Span {
     /// The tick whose state it starts at; the one before `to` where it is left out.
-    #[param(pattern = "^[0-9A-Fa-f-]{1,36}$")]
+    #[param(pattern = "^-*([0-9A-Fa-f]-*){1,32}$")]
     from: Option<String>,
     /// The tick whose state it ends at; the agent's present state where it is left out.
-    #[param(pattern = "^[0-9A-Fa-f-]{1,36}$")]
+    #[param(pattern = "^-*([0-9A-Fa-f]-*){1,32}$")]
     to: Option<String>,
     #[param(inline)]
     format: Format,
@@ -64,7 +64,7 @@ enum Format {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct At {
     /// The tick after which it is looked at; now where it is left out.
-    #[param(pattern = "^[0-9A-Fa-f-]{1,36}$")]
+    #[param(pattern = "^-*([0-9A-Fa-f]-*){1,32}$")]
     tick: Option<String>,
     /// All below a folder.
     recursive: bool,

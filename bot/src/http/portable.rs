@@ -70,7 +70,7 @@ pub struct ImportBody {
 #[serde(default, deny_unknown_fields)]
 struct Wanted {
     /// The tick whose state it is; the agent's present one where it is left out.
-    #[param(pattern = "^[0-9A-Fa-f-]{1,36}$")]
+    #[param(pattern = "^-*([0-9A-Fa-f]-*){1,32}$")]
     tick: Option<String>,
     #[param(inline)]
     compress: Compress,

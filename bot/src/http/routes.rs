@@ -28,7 +28,7 @@ use super::{
     body::Body,
     document::{
         Routes,
-        ids::{OfAgent, OfMessage, OfParked, OfTick},
+        ids::{OfAgent, OfAgentToChange, OfMessage, OfParked, OfTick},
         refusals::{Conflict, NotFound, Unavailable},
     },
     files,
@@ -269,7 +269,7 @@ async fn agent(State(api): State<Api>, Named(id): Named) -> Answer<AgentView> {
     delete,
     path = "/v1/agents/{id}",
     tag = "agents",
-    params(OfAgent, Force),
+    params(OfAgentToChange, Force),
     responses((status = 204, description = "Removed."), Conflict, Unavailable)
 )]
 async fn remove(
@@ -290,7 +290,7 @@ async fn remove(
     path = "/v1/agents/{id}/messages",
     tag = "messages",
     params(
-        OfAgent,
+        OfAgentToChange,
         Wait,
         (
             "Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,255}$",
@@ -392,7 +392,7 @@ async fn graph(State(api): State<Api>, Named(id): Named) -> Answer<GraphView> {
     post,
     path = "/v1/agents/{id}/rollback",
     tag = "states",
-    params(OfAgent),
+    params(OfAgentToChange),
     request_body = RollbackBody,
     responses((status = 200, description = "Moved.", body = RollbackView), Conflict, Unavailable)
 )]
@@ -411,7 +411,7 @@ async fn rollback(
     post,
     path = "/v1/agents/{id}/fork",
     tag = "states",
-    params(OfAgent),
+    params(OfAgentToChange),
     request_body = ForkBody,
     responses((status = 201, description = "Made.", body = AgentView), Conflict, Unavailable)
 )]
@@ -431,7 +431,7 @@ async fn fork(
     post,
     path = "/v1/agents/{id}/stop",
     tag = "messages",
-    params(OfAgent),
+    params(OfAgentToChange),
     request_body = StopBody,
     responses((status = 200, description = "What was stopped.", body = StopView), Unavailable)
 )]

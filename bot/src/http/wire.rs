@@ -33,7 +33,7 @@ pub struct SendBody {
 #[serde(default, deny_unknown_fields)]
 pub struct RollbackBody {
     /// The tick whose state to stand on; the state before the last tick where it is left out.
-    #[schema(pattern = "^[0-9A-Fa-f-]{1,36}$")]
+    #[schema(pattern = "^-*([0-9A-Fa-f]-*){4,32}$")]
     pub to: Option<String>,
 }
 
@@ -42,7 +42,7 @@ pub struct RollbackBody {
 #[serde(default, deny_unknown_fields)]
 pub struct ForkBody {
     /// The tick whose state to stand on; the agent's present one where it is left out.
-    #[schema(pattern = "^[0-9A-Fa-f-]{1,36}$")]
+    #[schema(pattern = "^-*([0-9A-Fa-f]-*){4,32}$")]
     pub at: Option<String>,
 }
 

@@ -10,7 +10,9 @@ use utoipa::{
 };
 
 /// An id or the end of one.
-const END_OF_ID: &str = "^[0-9A-Fa-f-]{1,36}$";
+const END_OF_ID: &str = "^-*([0-9A-Fa-f]-*){1,32}$";
+/// As much of it as a change wants.
+const ENOUGH_OF_ID: &str = "^-*([0-9A-Fa-f]-*){4,32}$";
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident = $schema:expr, $description:literal;)*) => {
@@ -35,19 +37,21 @@ macro_rules! ids {
 
 ids! {
     /// Stands in the description of a path below `/v1/agents/{id}`.
-    OfAgent = end_of_id(), "The agent: its id, or the end of it if no other agent's id ends so.";
+    OfAgent = like(END_OF_ID), "The agent: its id, or the end of it if no other agent's id ends so.";
+    /// As `OfAgent`, where something is changed.
+    OfAgentToChange = like(ENOUGH_OF_ID), "The agent: its id, or at least the last four digits of it if no other agent's id ends so.";
     /// Stands in the description of a path below `/v1/ticks/{id}`.
-    OfTick = end_of_id(), "The tick: its id, or the end of it if no other tick's id ends so.";
+    OfTick = like(END_OF_ID), "The tick: its id, or the end of it if no other tick's id ends so.";
     /// Stands in the description of a path below `/v1/messages/{id}`.
     OfMessage = mayfly_domain::MessageId::schema(), "The message's whole id.";
     /// Of a message that is parked.
-    OfParked = end_of_id(), "The message: its id, or the end of it if no other parked message's id ends so.";
+    OfParked = like(ENOUGH_OF_ID), "The message: its id, or at least the last four digits of it if no other parked message's id ends so.";
 }
 
-fn end_of_id() -> Schema {
+fn like(pattern: &str) -> Schema {
     ObjectBuilder::new()
         .schema_type(Type::String)
-        .pattern(Some(END_OF_ID))
+        .pattern(Some(pattern))
         .build()
         .into()
 }
