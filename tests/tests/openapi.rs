@@ -111,7 +111,10 @@ fn what_is_described_is_routed_and_says_how_it_is_refused() {
             names.insert(operation["operationId"].as_str().expect("a name")),
             "{what}"
         );
-        let filled = path.replace("{id}", "none").replace("{path}", "none");
+        let filled = path
+            .replace("{id}", "none")
+            .replace("{n}", "0")
+            .replace("{path}", "none");
         let head = format!("{method} {filled}\ncontent-type: text/plain");
         let answer = ask(&server, &request(&head, b"?"));
         assert_ne!(answer.status, 405, "{what}: {}", answer.body);

@@ -84,7 +84,7 @@ pub(super) fn owner() -> Routes {
 }
 
 pub(super) fn described() -> Routes {
-    Routes::new().with(routes!(download)).with(routes!(upload))
+    Routes::new().with(routes!(download)).with(routes!(receive))
 }
 
 /// Writes an agent as an OCI image layout to a path of this host.
@@ -190,7 +190,7 @@ async fn download(
     request_body(content((Vec<u8> = "application/x-tar"))),
     responses((status = 201, description = "Made.", body = ImportView), Conflict, Unavailable)
 )]
-async fn upload(
+async fn receive(
     State(api): State<Api>,
     headers: HeaderMap,
     request: Request,

@@ -51,7 +51,6 @@ fn files(patch: &str) -> Vec<OneFile<'_>> {
 fn name(both: &str) -> String {
     let at = match both.ends_with('"') {
         true => both.rfind(" \"b/"),
-        // Both are the same but for renames, whose names are in lines of their own.
         // But for renames, whose lines have both names, the two are the same.
         false => {
             let middle = Some(both.len() / 2);

@@ -6,6 +6,9 @@ use sqlx::Row as _;
 use super::{Db, DbError, Tx, parse};
 use crate::clock;
 
+/// Messages that one statement asks for; SQLite takes 32,766 values.
+const IDS: usize = 1000;
+
 /// The files a message names, by names that are fit for a folder, with their real sizes.
 pub(super) async fn uploaded(
     tx: &mut Tx,
@@ -78,31 +81,29 @@ impl Db {
         &self,
         messages: &[MessageId],
     ) -> Result<Vec<(MessageId, Attachment)>, DbError> {
-        if messages.is_empty() {
-            return Ok(Vec::new());
-        }
-        let places: Vec<String> = (1..=messages.len()).map(|n| format!("${n}")).collect();
-        let sql = format!(
-            "SELECT message, name, blob, size FROM message_files WHERE message IN ({})
-             ORDER BY message, position",
-            places.join(", ")
-        );
-        let query = sqlx::query(sqlx::AssertSqlSafe(sql));
-        let query = messages
-            .iter()
-            .fold(query, |query, id| query.bind(id.to_string()));
-        let rows = query.fetch_all(self.reader()).await?;
-        rows.iter()
-            .map(|row| {
+        let mut found = Vec::new();
+        for some in messages.chunks(IDS) {
+            let places: Vec<String> = (1..=some.len()).map(|n| format!("${n}")).collect();
+            let sql = format!(
+                "SELECT message, name, blob, size FROM message_files WHERE message IN ({})
+                 ORDER BY message, position",
+                places.join(", ")
+            );
+            let query = sqlx::query(sqlx::AssertSqlSafe(sql));
+            let query = some
+                .iter()
+                .fold(query, |query, id| query.bind(id.to_string()));
+            for row in &query.fetch_all(self.reader()).await? {
                 let (id, blob): (String, String) = (row.try_get(0)?, row.try_get(2)?);
                 let file = Attachment {
                     name: row.try_get(1)?,
                     blob: parse("message_files", &id, "blob", &blob)?,
                     size: row.try_get::<i64, _>(3)?.max(0) as u64,
                 };
-                Ok((parse("message_files", &id, "message", &id)?, file))
-            })
-            .collect()
+                found.push((parse("message_files", &id, "message", &id)?, file));
+            }
+        }
+        Ok(found)
     }
 
     /// Whether a delivery or message names this blob, or it was uploaded after this time (unix ms).

@@ -1,7 +1,7 @@
 //! Replies owed to threads.
 
 use mayfly_domain::{DeliveryId, MessageId, Reply, ReplyFile, ThreadId, ThreadKey, TickId};
-use sqlx::{Any, Row as _};
+use sqlx::{Any, Row as _, any::AnyRow};
 
 use super::{Db, DbError, Tx, parse};
 use crate::clock;
@@ -172,19 +172,33 @@ impl Db {
         let rows = query.fetch_all(self.reader()).await?;
         let mut owed = Vec::new();
         for row in &rows {
-            let id: String = row.try_get(0)?;
-            let files = self.files_of(&id).await?;
-            owed.push(Owed {
-                thread: parse("threads", &id, "key", &row.try_get::<String, _>(1)?)?,
-                attempts: row.try_get::<i64, _>(2)?.max(0) as u32,
-                reply: Reply {
-                    text: row.try_get(3)?,
-                    files,
-                },
-                id: parse("deliveries", &id, "id", &id)?,
-            });
+            match self.owed_row(row).await {
+                Ok(one) => owed.push(one),
+                // One that cannot be read holds up its own thread only.
+                Err(error @ DbError::Row { .. }) => {
+                    tracing::error!(
+                        error = crate::observe::chain(&error),
+                        "delivery not readable"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(owed)
+    }
+
+    async fn owed_row(&self, row: &AnyRow) -> Result<Owed, DbError> {
+        let id: String = row.try_get(0)?;
+        let files = self.files_of(&id).await?;
+        Ok(Owed {
+            thread: parse("threads", &id, "key", &row.try_get::<String, _>(1)?)?,
+            attempts: row.try_get::<i64, _>(2)?.max(0) as u32,
+            reply: Reply {
+                text: row.try_get(3)?,
+                files,
+            },
+            id: parse("deliveries", &id, "id", &id)?,
+        })
     }
 
     /// The platform shows it.

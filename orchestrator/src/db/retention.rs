@@ -105,18 +105,6 @@ impl Db {
         is_expired_on(&mut *self.reader().acquire().await?, state).await
     }
 
-    /// The states of an agent's ticks that have expired.
-    pub async fn expired_states(&self, agent: AgentId) -> Result<HashSet<SnapshotId>, DbError> {
-        let rows = sqlx::query(
-            "SELECT s.id FROM ticks t JOIN snapshots s ON s.id = t.after
-              WHERE t.agent = $1 AND s.expired_at IS NOT NULL",
-        )
-        .bind(agent.to_string())
-        .fetch_all(self.reader())
-        .await?;
-        rows.iter().map(|row| id_at(row, 0, "snapshots")).collect()
-    }
-
     /// The newest time that any row tells, and what housekeeping last took for the time.
     pub async fn newest_times(&self) -> Result<(i64, Option<i64>), DbError> {
         let row = sqlx::query(
@@ -363,13 +351,4 @@ async fn carry_out(tx: &mut Tx, plan: &Plan) -> Result<(), DbError> {
             .await?;
     }
     Ok(())
-}
-
-fn id_at<T: std::str::FromStr>(
-    row: &AnyRow,
-    column: usize,
-    table: &'static str,
-) -> Result<T, DbError> {
-    let id: String = row.try_get(column)?;
-    parse(table, &id, "id", &id)
 }

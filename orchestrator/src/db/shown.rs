@@ -1,5 +1,7 @@
 //! What faces show, with all that stands beside it: a page is one statement, however long it is.
 
+use std::collections::HashMap;
+
 use mayfly_domain::{AgentId, Attachment, MessageId, Reply, ReplyFile, TickId};
 use sqlx::{Row as _, any::AnyRow};
 
@@ -262,11 +264,12 @@ impl Db {
             }
         }
         let ids: Vec<MessageId> = shown.iter().map(|shown| shown.message.id).collect();
+        let mut files: HashMap<MessageId, Vec<Attachment>> = HashMap::new();
         for (message, file) in self.attachments_of(&ids).await? {
-            let of = shown.iter_mut().find(|shown| shown.message.id == message);
-            if let Some(shown) = of {
-                shown.files.push(file);
-            }
+            files.entry(message).or_default().push(file);
+        }
+        for shown in &mut shown {
+            shown.files = files.remove(&shown.message.id).unwrap_or_default();
         }
         Ok(shown)
     }

@@ -1,8 +1,8 @@
 //! Chains are merged by hard links after the reply, so that no mount grows past its limit. A
 //! merge adds a representation of a snapshot; it never moves a head.
 //!
-//! The chain is pinned in the transaction that finds it, so neither a rollback nor garbage
-//! collection takes a layer away while it is read. A state that expires meanwhile gets no merged
+//! The chain is pinned as it is found, so neither a rollback nor garbage collection takes a layer
+//! away while it is read. A state that expires meanwhile gets no merged
 //! layer: the row is refused and what was built goes.
 
 use std::sync::atomic::Ordering;

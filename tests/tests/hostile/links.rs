@@ -25,18 +25,18 @@ async fn nothing_but_regular_files_of_its_own_goes_with_a_reply() {
     let expected = [
         ("plain", 5),
         ("twin", 5),
-        ("new\nline", 7),
-        ("-rf", 4),
+        ("newline", 7),
+        ("_rf", 4),
         (".hidden", 6),
         ("holes", 20 << 20),
-        ("..\\..\\etc", 11),
-        ("\u{1b}[31mred\u{1b}]0;title\u{7}", 6),
+        ("etc", 11),
+        ("[31mred]0;title", 6),
     ];
     for file in &sent {
         let known = expected
             .iter()
             .any(|(name, size)| *name == file.name && *size == file.size);
-        assert!(known || file.name == "n".repeat(255), "{file:?} was sent");
+        assert!(known || file.name == "n".repeat(200), "{file:?} was sent");
     }
     let kept = "find send -printf '%y %P\\n' | LC_ALL=C sort | head -3; cat -- .wh.plain '#1'; readlink received; \
                 cat send/twin 2>&1; ls send/deep";
