@@ -516,6 +516,15 @@ fn received_holds_what_the_last_message_with_files_brought() {
     assert_eq!(say(shut, &[]), "ok");
     assert_eq!(say("find received -type f", &[("a", &one)]), "received/a");
     assert_eq!(
+        say(
+            "p=$(printf 'd/%.0s' $(seq 1900)); mkdir -p received/$p e/$p g/$p; cd received/$p; mv /work/e .; \
+             cd e/$p; mv /work/g .; echo deep",
+            &[]
+        ),
+        "deep"
+    );
+    assert_eq!(say("find received -type f", &[("a", &one)]), "received/a");
+    assert_eq!(
         say("rm -r received; echo plain > received; echo ok", &[]),
         "ok"
     );

@@ -70,7 +70,11 @@ pub(super) struct At {
     recursive: bool,
     /// Tell about a file in place of sending it.
     list: bool,
+    /// Entries of the page; 100 where it is left out.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
+    /// The `next` of the page before; left out for the first.
+    #[param(pattern = "^/[^%/]+$")]
     after: Option<String>,
 }
 

@@ -325,7 +325,7 @@ async fn send(
     let send = Send {
         text: body.text,
         files: body.files,
-        author: Author::local(body.author.unwrap_or_else(|| "api".to_owned())),
+        author: author(body.author)?,
         idempotency_key: idempotency_key(&headers)?,
         sandbox: body.sandbox,
     };
@@ -339,6 +339,23 @@ async fn send(
         None => StatusCode::ACCEPTED,
     };
     Ok((status, Json(view)))
+}
+
+/// Most characters in an author's name.
+const MAX_NAME: usize = 200;
+
+fn author(name: Option<String>) -> Result<Author, Problem> {
+    let Some(name) = name else {
+        return Ok(Author::local("api"));
+    };
+    match (1..=MAX_NAME).contains(&name.chars().count()) && !name.contains(char::is_control) {
+        true => Ok(Author::local(name)),
+        false => {
+            let told =
+                format!("author is not 1 to {MAX_NAME} characters without control characters");
+            Err(Problem::new("invalid", told))
+        }
+    }
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {

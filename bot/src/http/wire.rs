@@ -16,13 +16,23 @@ pub struct CreateBody {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendBody {
-    /// What is said, at most 1 MiB; empty only where files come with it.
-    #[schema(max_length = 1048576, pattern = r"^[^\u0000]*$")]
+    /// What is said; not only white space, at most 1 MiB. Where files come with it, it may be empty.
+    #[schema(
+        min_length = 1,
+        max_length = 1048576,
+        pattern = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
+    )]
     pub text: String,
     /// Uploaded before by `POST /v1/blobs`.
     #[serde(default)]
     pub files: Vec<NewFile>,
+    /// Who says it, as the agent's history shows it; `api` where it is left out.
     #[serde(default)]
+    #[schema(
+        min_length = 1,
+        max_length = 200,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$"
+    )]
     pub author: Option<String>,
     #[serde(default)]
     pub sandbox: Option<SandboxRef>,

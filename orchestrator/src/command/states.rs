@@ -128,9 +128,11 @@ impl From<LookError> for RequestError {
             LookError::NoFolder { path, what, hint } => {
                 not_found("folder", path, format!(": it is {what}{hint}"))
             }
-            error @ (LookError::NoPath { .. } | LookError::NotInside { .. }) => {
-                RequestError::Invalid(error.to_string())
+            LookError::NotInside { after, folder } => {
+                let hint = format!(" in {folder}: leave it out for the first page");
+                not_found("place to go on after", after, hint)
             }
+            error @ LookError::NoPath { .. } => RequestError::Invalid(error.to_string()),
         }
     }
 }

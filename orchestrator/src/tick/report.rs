@@ -154,10 +154,15 @@ impl Judged {
         files: Vec<ReplyFile>,
         watch: super::Stopwatch,
     ) -> Reported {
+        // Who sends files and says nothing has answered.
+        let apology = self
+            .verdict
+            .apology
+            .filter(|apology| files.is_empty() || *apology != Apology::NoAnswer);
         Reported {
             outcome: self.verdict.outcome,
             changes: self.verdict.changes,
-            apology: self.verdict.apology,
+            apology,
             reply: Reply {
                 text: self.text,
                 files,

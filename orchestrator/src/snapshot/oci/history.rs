@@ -274,7 +274,10 @@ impl History {
         for row in &self.messages {
             ok(row.text.len() <= MAX_TEXT, "a message is too long")?;
             let author = short(&row.author.id) && short(&row.author.name);
-            ok(author, "an author's name is too long")?;
+            ok(
+                author,
+                "an author's name is too long, or holds control characters",
+            )?;
         }
         for row in &self.replies {
             ok(messages.contains(&row.message), "a reply has no message")?;
