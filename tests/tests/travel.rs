@@ -352,3 +352,43 @@ fn whole(answer: &[u8]) -> Vec<u8> {
         rest = &rest[end + 4 + size..];
     }
 }
+
+#[test]
+fn who_sends_a_drop_at_a_time_is_told_so_in_time() {
+    let server = started();
+    let mut slow = TcpStream::connect(server.address()).expect("a server listens");
+    slow.set_read_timeout(Some(2 * PATIENCE))
+        .expect("a time-out");
+    slow.write_all(head(&server, 1 << 20).as_bytes())
+        .expect("taken");
+    let mut drops = slow.try_clone().expect("the same connection");
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let pace = Duration::from_millis(500);
+    let dripping = thread::spawn(move || {
+        while ended.recv_timeout(pace) == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+            && drops.write_all(&[0]).is_ok()
+        {}
+    });
+    let told = read(slow).problem(408, "timeout");
+    drop(end);
+    assert!(told.contains("too slowly"), "{told}");
+    dripping.join().expect("no panic");
+}
+
+#[test]
+fn a_fifth_upload_at_once_is_refused_until_one_has_ended() {
+    let (content, agent) = archive(&noise());
+    let server = started();
+    let mut under_way: Vec<TcpStream> = (0..4).map(|_| half(&server, &content)).collect();
+    until("four halves", || staged(&server) == 4);
+    let told = upload(&server, &content).problem(503, "unavailable");
+    assert!(told.contains("try again"), "{told}");
+    under_way.pop();
+    let mut came = None;
+    until("a place", || {
+        let answer = upload(&server, &content);
+        came = (answer.status == 201).then_some(answer);
+        came.is_some()
+    });
+    assert_eq!(came.expect("an answer").json()["agent"]["id"], agent);
+}

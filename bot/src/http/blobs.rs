@@ -31,7 +31,7 @@ use super::{
 };
 
 /// Bytes a second below which an upload is given up.
-const SLOWEST: u64 = 16 << 10;
+pub(super) const SLOWEST: u64 = 16 << 10;
 
 pub(super) fn described() -> Routes {
     Routes::new()
