@@ -26,7 +26,7 @@ use mayfly_orchestrator::{command::Commands, supervise::Supervisor};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use blobs::{Numbered, fetched};
+pub(crate) use blobs::{Numbered, fetched, receive};
 pub(crate) use body::LIMIT as BODY_LIMIT;
 use document::Door;
 pub(crate) use files::unescaped;
@@ -126,7 +126,12 @@ impl Server {
         if let Some(tcp) = self.tcp {
             let checked = middleware::from_fn_with_state(tcp.gate.clone(), gate::check);
             let gated = routes::finished(every.served(api, Door::Token)).layer(checked);
-            let both = gated.merge(page::router(commands, tcp.gate, tcp.sign_in));
+            let both = gated.merge(page::router(
+                commands,
+                tcp.gate,
+                tcp.sign_in,
+                supervisor.stopping(),
+            ));
             let tcp = serve::serve(tcp.listener, both, supervisor.clone());
             supervisor.standing("http on tcp", tcp);
         }

@@ -26,6 +26,7 @@ use axum::{
     routing::{get, post},
 };
 use mayfly_orchestrator::command::Commands;
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use link::{LinkView, Links};
 pub(crate) use sign_in::SignIn;
@@ -42,16 +43,24 @@ struct Pages {
     commands: Commands,
     gate: Arc<Gate>,
     sign_in: Arc<SignIn>,
+    /// Cancelled when uploads should end.
+    stopping: CancellationToken,
 }
 
 /// The page's paths, each behind its guard. They are for people, so the API's document has none of
 /// them.
 #[allow(clippy::disallowed_methods)]
-pub(crate) fn router(commands: Commands, gate: Arc<Gate>, sign_in: Arc<SignIn>) -> Router {
+pub(crate) fn router(
+    commands: Commands,
+    gate: Arc<Gate>,
+    sign_in: Arc<SignIn>,
+    stopping: CancellationToken,
+) -> Router {
     let pages = Pages {
         commands,
         gate: gate.clone(),
         sign_in,
+        stopping,
     };
     let open = Router::new()
         .route("/login", get(link::open))

@@ -3,8 +3,17 @@
 //! Content goes in and comes out piece by piece. What is on its way in lies below `incoming/` and
 //! counts for nothing: it gets its name when it is whole, and what a dead process left there is taken
 //! away at the next start.
+//!
+//! Storing makes a blob young, also one that was there; only an old one is ever removed. The two do not
+//! happen at once, so whoever stored content has the whole grace period to name it in a row.
 
-use std::{fs::File, io, path::Path, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use futures_util::{Stream, StreamExt as _};
 use mayfly_domain::BlobHash;
@@ -12,7 +21,7 @@ use object_store::{
     MultipartUpload, ObjectStore, ObjectStoreExt as _, local::LocalFileSystem, path::Path as Key,
 };
 use sha2::{Digest as _, Sha256};
-use tokio::io::AsyncReadExt as _;
+use tokio::{io::AsyncReadExt as _, sync::RwLock, task::spawn_blocking};
 use tokio_util::bytes::Bytes;
 
 use crate::clock::unix_ms;
@@ -29,6 +38,9 @@ pub enum BlobError {
     /// The store said no.
     #[error("blob store: {0}")]
     Store(#[from] object_store::Error),
+    /// An old one could not be removed.
+    #[error("an old blob could not be removed")]
+    Remove(#[source] io::Error),
     /// The source could not be read.
     #[error("a file to be stored could not be read")]
     Source(#[from] io::Error),
@@ -54,17 +66,38 @@ impl BlobError {
 #[derive(Debug, Clone)]
 pub struct Blobs {
     store: Arc<dyn ObjectStore>,
+    folder: PathBuf,
+    /// Shared by those who give a blob its name, held alone by who takes one away.
+    names: Arc<RwLock<()>>,
 }
 
 /// A blob on its way in; dropped, it leaves nothing.
 #[derive(Debug)]
 pub struct Incoming {
-    store: Arc<dyn ObjectStore>,
-    aside: Key,
+    blobs: Blobs,
+    aside: Aside,
     upload: Box<dyn MultipartUpload>,
     hasher: Sha256,
     part: Vec<u8>,
     size: u64,
+}
+
+/// Where content lies until it has its name; what lies there when this is dropped goes.
+#[derive(Debug)]
+struct Aside {
+    key: Key,
+    path: PathBuf,
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            let path = self.path.display();
+            tracing::warn!(%path, %error, "stays until the next start");
+        }
+    }
 }
 
 /// A blob whose content is being read.
@@ -92,16 +125,19 @@ impl Blobs {
         let store = LocalFileSystem::new_with_prefix(folder)?.with_fsync(true);
         Ok(Blobs {
             store: Arc::new(store),
+            folder: folder.to_owned(),
+            names: Arc::default(),
         })
     }
 
     /// Begins a blob whose content comes piece by piece.
     pub async fn begin(&self) -> Result<Incoming, BlobError> {
-        let aside = Key::from(format!("{INCOMING}/{}", uuid::Uuid::now_v7()));
+        let key = Key::from(format!("{INCOMING}/{}", uuid::Uuid::now_v7()));
+        let path = self.folder.join(key.as_ref());
         Ok(Incoming {
-            store: self.store.clone(),
-            upload: self.store.put_multipart(&aside).await?,
-            aside,
+            blobs: self.clone(),
+            upload: self.store.put_multipart(&key).await?,
+            aside: Aside { key, path },
             hasher: Sha256::new(),
             part: Vec::new(),
             size: 0,
@@ -157,11 +193,23 @@ impl Blobs {
         Ok(found)
     }
 
-    /// Legal when no row names it and it is old; repeatable.
-    pub async fn remove(&self, hash: &BlobHash) -> Result<(), BlobError> {
-        match self.store.delete(&key(hash)).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+    /// Removes what was last stored before this time (unix ms); false if it was stored anew since.
+    /// Legal when no row names it; repeatable.
+    pub async fn remove_older(&self, hash: &BlobHash, before: i64) -> Result<bool, BlobError> {
+        let path = self.folder.join(key(hash).as_ref());
+        let alone = self.names.clone().write_owned().await;
+        // Whoever asked may go away; the lock is held until the file system is done.
+        let removed = spawn_blocking(move || {
+            let _alone = alone;
+            let before = UNIX_EPOCH + Duration::from_millis(before.max(0).unsigned_abs());
+            match std::fs::metadata(&path)?.modified()? < before {
+                true => std::fs::remove_file(&path).map(|()| true),
+                false => Ok(false),
+            }
+        });
+        match removed.await.map_err(io::Error::other)? {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            removed => Ok(removed.map_err(BlobError::Remove)?),
         }
     }
 }
@@ -190,7 +238,7 @@ impl Incoming {
         self.size
     }
 
-    /// It is whole: durable under its hash when this returns. Equal content is stored once.
+    /// It is whole: durable under its hash when this returns, and young. Equal content is stored once.
     pub async fn finish(mut self) -> Result<(BlobHash, u64), BlobError> {
         if !self.part.is_empty() {
             self.send().await?;
@@ -198,16 +246,14 @@ impl Incoming {
         let hash: BlobHash = hex::encode(self.hasher.finalize())
             .parse()
             .expect("SHA-256 in hexadecimal");
-        let key = key(&hash);
-        match self.store.head(&key).await {
-            // An old one is written anew: one that no row names yet is removed by its age.
-            Ok(found) if found.size == self.size && is_new(&found) => self.upload.abort().await?,
-            _ => {
-                self.upload.complete().await?;
-                crate::faults::point("blob.whole");
-                self.store.rename(&self.aside, &key).await?;
-            }
-        }
+        self.upload.complete().await?;
+        crate::faults::point("blob.whole");
+        make_young(self.aside.path.clone()).await?;
+        // Over an equal one too: nobody knows whether its name is on the disk yet.
+        let _naming = self.blobs.names.read().await;
+        let store = &self.blobs.store;
+        store.rename(&self.aside.key, &key(&hash)).await?;
+        sync(self.blobs.folder.clone()).await?;
         Ok((hash, self.size))
     }
 
@@ -217,9 +263,17 @@ impl Incoming {
     }
 }
 
-/// Far from the age at which an unnamed blob is removed.
-fn is_new(found: &object_store::ObjectMeta) -> bool {
-    unix_ms() - found.last_modified.timestamp_millis() < 10 * 60 * 1000
+/// Content may have waited for its end since its last byte.
+async fn make_young(path: PathBuf) -> io::Result<()> {
+    let now = UNIX_EPOCH + Duration::from_millis(unix_ms().unsigned_abs());
+    let opened = move || File::options().write(true).open(path)?.set_modified(now);
+    spawn_blocking(opened).await.map_err(io::Error::other)?
+}
+
+/// The store syncs the folder that a blob lies in, but that folder's own name only if it made it.
+async fn sync(folder: PathBuf) -> io::Result<()> {
+    let synced = spawn_blocking(move || File::open(folder)?.sync_all());
+    synced.await.map_err(io::Error::other)?
 }
 
 fn key(hash: &BlobHash) -> Key {
@@ -250,6 +304,83 @@ mod tests {
         assert_ne!(blobs.put(b"other".to_vec()).await.unwrap(), first);
         let empty = blobs.put(Vec::new()).await.unwrap();
         assert_eq!(blobs.read(&empty).await.unwrap().size, 0);
+    }
+
+    /// Of the file a blob lies in.
+    fn place(folder: &Path, hash: &BlobHash) -> PathBuf {
+        folder.join(key(hash).as_ref())
+    }
+
+    #[tokio::test]
+    async fn equal_content_is_made_durable_again() {
+        use std::os::unix::fs::MetadataExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(folder.path()).unwrap();
+        let hash = blobs.put(b"hello".to_vec()).await.unwrap();
+        // Held open, its number is not given to another.
+        let first = File::open(place(folder.path(), &hash)).unwrap();
+        blobs.put(b"hello".to_vec()).await.unwrap();
+        let second = File::open(place(folder.path(), &hash)).unwrap();
+        let number = |file: &File| file.metadata().unwrap().ino();
+        assert_ne!(number(&first), number(&second));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_get_its_name_does_not_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(folder.path()).unwrap();
+        let hash = blobs.put(b"hello".to_vec()).await.unwrap();
+        let parent = place(folder.path(), &hash).parent().unwrap().to_owned();
+        std::fs::remove_dir_all(&parent).unwrap();
+        std::fs::write(&parent, "in the way").unwrap();
+        blobs.put(b"hello".to_vec()).await.unwrap_err();
+        assert_eq!(files(folder.path()), 0);
+        std::fs::remove_file(&parent).unwrap();
+        assert_eq!(blobs.put(b"hello".to_vec()).await.unwrap(), hash);
+    }
+
+    /// Makes it an hour old.
+    fn age(path: &Path) {
+        let hour_ago = UNIX_EPOCH + Duration::from_millis(unix_ms().unsigned_abs() - 3_600_000);
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(hour_ago).unwrap();
+    }
+
+    #[tokio::test]
+    async fn content_that_waited_for_its_end_is_young() {
+        let folder = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(folder.path()).unwrap();
+        let mut waiting = blobs.begin().await.unwrap();
+        waiting.push(&vec![1; PART]).await.unwrap();
+        let incoming = std::fs::read_dir(folder.path().join(INCOMING)).unwrap();
+        incoming.for_each(|part| age(&part.unwrap().path()));
+        waiting.finish().await.unwrap();
+        let found = blobs.older_than(unix_ms() - 60 * 1000).await.unwrap();
+        assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn only_what_is_old_by_now_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(folder.path()).unwrap();
+        let hash = blobs.put(b"hello".to_vec()).await.unwrap();
+        age(&place(folder.path(), &hash));
+        let before = unix_ms() - 60 * 1000;
+        assert_eq!(blobs.older_than(before).await.unwrap().len(), 1);
+        blobs.put(b"hello".to_vec()).await.unwrap();
+        assert!(!blobs.remove_older(&hash, before).await.unwrap());
+        assert_eq!(blobs.get(&hash).await.unwrap(), b"hello");
+
+        // Not while somebody gives a name.
+        let later = unix_ms() + 60 * 1000;
+        let naming = blobs.names.read().await;
+        let mut removing = std::pin::pin!(blobs.remove_older(&hash, later));
+        assert!(futures_util::poll!(&mut removing).is_pending());
+        assert_eq!(blobs.get(&hash).await.unwrap(), b"hello");
+        drop(naming);
+        assert!(removing.await.unwrap());
+        assert!(blobs.get(&hash).await.is_err());
+        assert!(blobs.remove_older(&hash, later).await.unwrap());
     }
 
     #[tokio::test]

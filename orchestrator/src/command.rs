@@ -137,6 +137,7 @@ pub struct Commands {
     supervisor: Supervisor,
     /// Two imports of one archive must not both find its ids free.
     importing: Arc<Mutex<()>>,
+    travel: Arc<portable::Travel>,
 }
 
 impl Commands {
@@ -166,6 +167,7 @@ impl Commands {
             host_disk: tools.host_disk.clone(),
             supervisor: tools.supervisor.clone(),
             importing: Arc::default(),
+            travel: Arc::default(),
         }
     }
 

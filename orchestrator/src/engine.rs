@@ -18,7 +18,7 @@ use crate::{
     db::Db,
     observe,
     sandbox::{
-        Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin,
+        Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, Removal,
         SandboxSpec,
     },
 };
@@ -130,14 +130,15 @@ impl Backend for BoundEngine {
         self.noted(self.checked().await?.spawn(spec).await)
     }
 
-    async fn remove(&self, names: &Names, patience: Duration) -> Result<(), BackendError> {
+    async fn remove(&self, names: &Names, patience: Duration) -> Result<Removal, BackendError> {
         let inner = self.checked().await?;
         let since = Instant::now();
-        self.noted(inner.remove(names, patience).await)?;
-        if since.elapsed() > LONG {
+        let removal = self.noted(inner.remove(names, patience).await)?;
+        // "No such container" is a proof only from the engine that had it.
+        if removal == Removal::SomeUnknown || since.elapsed() > LONG {
             self.engine().await?;
         }
-        Ok(())
+        Ok(removal)
     }
 
     async fn found(&self, installation: InstallationId) -> Result<Vec<Found>, BackendError> {

@@ -244,10 +244,16 @@ pub async fn lanes(tools: &Tools, queue: &Arc<dyn Queue>) -> Result<(), TickErro
 pub async fn chains(tools: &Tools) -> Result<(), TickError> {
     let at_least = merging::MERGE_FROM as i64;
     // One broken chain does not keep the others long.
-    let mut last = Ok(());
+    let mut last: Result<(), TickError> = Ok(());
     for due in tools.keeper.chains_due() {
-        let long = tools.db.heads_with_layers(at_least, due).await;
-        let long = long.inspect_err(|_| tools.keeper.chains_again(due))?;
+        let long = match tools.db.heads_with_layers(at_least, due).await {
+            Ok(long) => long,
+            Err(error) => {
+                tools.keeper.chains_again(due);
+                last = last.and(Err(error.into()));
+                continue;
+            }
+        };
         for agent in long {
             let merged = merging::merge(tools, agent).await;
             if merged.is_err() {

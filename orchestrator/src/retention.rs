@@ -390,7 +390,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Blobs that no delivery and no message names. Not while one is being uploaded: it may be equal.
+    /// Blobs that no delivery and no message names, and that nobody stored anew meanwhile.
     async fn blobs(&self, dry_run: bool, view: &mut GcView) -> Result<(), TickError> {
         let before = clock::unix_ms() - GRACE_MS;
         for (hash, bytes) in self.blobs.older_than(before).await? {
@@ -399,14 +399,13 @@ impl Keeper {
                 continue;
             }
             if !dry_run {
-                let Ok(_alone) = self.making.try_write() else {
-                    return Ok(());
-                };
                 if !self.db.forget_upload(&hash, uploaded).await? {
                     continue;
                 }
                 faults::point("garbage.blob");
-                self.blobs.remove(&hash).await?;
+                if !self.blobs.remove_older(&hash, before).await? {
+                    continue;
+                }
             }
             view.blobs += 1;
             view.bytes += bytes;

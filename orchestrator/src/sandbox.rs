@@ -159,6 +159,15 @@ pub enum BackendError {
     },
 }
 
+/// What a removal met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// All of it was there.
+    Whole,
+    /// The engine did not know some of it, as an engine does that never had it.
+    SomeUnknown,
+}
+
 /// A container engine. Real: Docker. Shipped for tests and `--simulate`: the fake.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
@@ -207,12 +216,13 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Removes the container, then each slot's volume by a call of its own, then the sockets'
     /// folder. Repeatable; what is already gone counts as removed. `Ok` is the proof that nothing
-    /// can write to the slots any more; retried with back-off for up to `patience`.
+    /// can write to the slots any more, if this is the engine that made them; retried with back-off
+    /// for up to `patience`.
     async fn remove(
         &self,
         names: &Names,
         patience: std::time::Duration,
-    ) -> Result<(), BackendError>;
+    ) -> Result<Removal, BackendError>;
 
     /// Everything on the engine that carries this installation's labels and prefix.
     async fn found(&self, installation: InstallationId) -> Result<Vec<Found>, BackendError>;

@@ -1,4 +1,5 @@
-//! What happens in the middle of a seal or a merge: the disk fills up, the agent is removed. In a
+//! What happens in the middle of a seal or a merge: the disk fills up, the agent is removed; and of
+//! housekeeping: what it is about to remove is stored anew. In a
 //! program of their own, because they watch the named points.
 
 use std::{
@@ -9,7 +10,7 @@ use std::{
 };
 
 use mayfly_domain::MessageOutcome;
-use mayfly_orchestrator::{faults, sandbox::fake::Fake, snapshot::merging};
+use mayfly_orchestrator::{blobs::Blobs, faults, sandbox::fake::Fake, snapshot::merging};
 use mayfly_tests::{
     engine::run,
     world::{Setup, World},
@@ -25,8 +26,25 @@ fn at(point: &'static str) {
     match point {
         "seal.measured" => fill(),
         "merge.before" => hold(),
+        "garbage.blob" => store_anew(),
         _ => {}
     }
+}
+
+/// What housekeeping is about to remove, and where it is stored anew just then.
+static ANEW: Mutex<Option<(Blobs, &[u8])>> = Mutex::new(None);
+
+fn store_anew() {
+    let Some((blobs, content)) = ANEW.lock().unwrap().take() else {
+        return;
+    };
+    let stored = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(blobs.put(content.to_vec())).unwrap();
+    });
+    stored.join().unwrap();
 }
 
 fn hold() {
@@ -142,5 +160,27 @@ async fn an_agent_that_is_removed_while_its_chain_is_merged() {
             left.display()
         );
     }
+    world.end().await;
+}
+
+/// As when a tick stores a reply's file and has not named it yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn content_that_is_stored_anew_while_it_is_collected_stays() {
+    let world = World::fake(Setup::default(), Fake::new).await;
+    faults::watch(at);
+    let blobs = world.service().worker().tools.blobs.clone();
+    let hash = blobs.put(b"again".to_vec()).await.unwrap();
+    let path = world.data_dir().join("blobs").join(&hash.as_str()[..2]);
+    let path = path.join(hash.as_str());
+    let age = || run("touch", &["-d", "2 hours ago", path.to_str().unwrap()]);
+    age();
+    *ANEW.lock().unwrap() = Some((blobs.clone(), b"again"));
+    let view = world.gc().await;
+    assert!(ANEW.lock().unwrap().is_none(), "it was looked at");
+    assert_eq!((view.blobs, view.bytes), (0, 0));
+    assert_eq!(blobs.get(&hash).await.unwrap(), b"again");
+    age();
+    assert_eq!(world.gc().await.blobs, 1);
+    assert!(!path.exists());
     world.end().await;
 }

@@ -2,7 +2,10 @@
 //! and that what agents and people write stays text.
 
 use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpStream,
     process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -555,4 +558,78 @@ fn a_terminal_is_told_the_link() {
     let _ = script.kill();
     let _ = script.wait();
     assert_eq!(opened.status, 303, "{}", opened.body);
+}
+
+/// A form's head and the first bytes of its file.
+fn begun_form(me: &SignedIn<'_>, agent: &str) -> TcpStream {
+    let server = me.server;
+    let mut form = TcpStream::connect(server.address()).expect("listens");
+    let patience = Some(Duration::from_secs(90));
+    form.set_read_timeout(patience).expect("a time-out");
+    let head = format!(
+        "POST {agent}/messages HTTP/1.1\r\nhost: {}\r\n{}\r\n{}\r\n\
+         content-type: multipart/form-data; boundary=x\r\ncontent-length: 1000000\r\n\r\n\
+         --x\r\ncontent-disposition: form-data; name=form_key\r\n\r\n{}\r\n\
+         --x\r\ncontent-disposition: form-data; name=files; filename=f\r\n\r\n{}",
+        server.address(),
+        me.origin(),
+        me.cookie,
+        me.form_key,
+        "slow".repeat(100),
+    );
+    form.write_all(head.as_bytes()).expect("sent");
+    form
+}
+
+/// Forms whose files dribble do not keep others from uploading.
+#[test]
+fn a_file_that_dribbles_is_given_up() {
+    let server = started();
+    let me = SignedIn::new(&server);
+    let agent = format!("/agents/{}", server.agent());
+    let incoming = server.data_dir().join("blobs/incoming");
+    let forms: Vec<TcpStream> = (0..8).map(|_| begun_form(&me, &agent)).collect();
+    let began = Instant::now();
+    server.until("all uploads are under way", || {
+        let count = std::fs::read_dir(&incoming).map_or(0, |files| files.count());
+        (count == 8).then_some(()).ok_or(format!("{count}"))
+    });
+    let upload = || {
+        let head = "POST /v1/blobs\ncontent-type: application/octet-stream";
+        on_socket(server.data_dir(), &request(head, b"content"))
+    };
+    let told = upload().problem(503, "unavailable");
+    assert!(told.contains("8 files are on their way in"), "{told}");
+    let took = began.elapsed().as_secs();
+    assert!(took < 25, "a turn is waited for a little: {took} s");
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                for mut form in &forms {
+                    // It may be closed by now.
+                    let _ = form.write_all(b"y");
+                }
+                std::thread::sleep(Duration::from_millis(500));
+            }
+        });
+        let answers = forms.iter().map(first_line);
+        let answers: Vec<String> = answers.take_while(|line| !line.is_empty()).collect();
+        ended.store(true, Ordering::Relaxed);
+        assert_eq!(answers.len(), 8, "all are given up");
+        for answer in answers {
+            assert!(answer.starts_with("HTTP/1.1 408"), "{answer:?}");
+        }
+    });
+    let took = began.elapsed().as_secs();
+    assert!((25..80).contains(&took), "{took} s");
+    assert_eq!(upload().status, 201);
+    assert_eq!(count(&server, "messages"), "0");
+}
+
+/// Empty if none comes.
+fn first_line(stream: &TcpStream) -> String {
+    let mut line = String::new();
+    let _ = BufReader::new(stream).read_line(&mut line);
+    line
 }

@@ -320,6 +320,21 @@ async fn bases_and_files_that_nobody_names_go_after_a_grace() {
     world.end().await;
 }
 
+/// Making a layer or removing a sandbox waits for the engine; files do not need it.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_do_not_wait_for_the_engine() {
+    let world = World::fake(Setup::default(), Fake::new).await;
+    let tools = &world.service().worker().tools;
+    let alone = tools.making.write().await;
+    let mut upload = world.commands().begin_upload(None).await.unwrap();
+    upload.push(b"content").await.unwrap();
+    let stored = tokio::time::timeout(Duration::from_secs(20), upload.finish()).await;
+    let blob = stored.expect("it waits for the lock").unwrap().blob;
+    assert_eq!(tools.blobs.get(&blob).await.unwrap(), b"content");
+    drop(alone);
+    world.end().await;
+}
+
 /// A dry run says what would go, and takes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_removes_nothing_and_says_the_same() {

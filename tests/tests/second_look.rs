@@ -4,9 +4,14 @@
 use mayfly_domain::MessageOutcome;
 use mayfly_orchestrator::{
     command::{RequestError, StopScope},
+    sandbox::fake::Fake,
     tick::outcome::TickOutcome,
 };
-use mayfly_tests::{engine, server::Server, world::World};
+use mayfly_tests::{
+    engine,
+    server::Server,
+    world::{Setup, World},
+};
 
 #[test]
 fn a_message_that_was_stopped_does_not_run_again_after_a_kill() {
@@ -120,5 +125,40 @@ async fn a_rollback_to_where_one_stands_is_told() {
         .unwrap_err();
     assert!(matches!(refused, RequestError::Conflict(_)), "{refused}");
     assert_eq!(world.sql("SELECT count(*) FROM head_moves"), "0");
+    world.end().await;
+}
+
+/// A look at chains that fails forgets none of the agents it was to look at.
+#[tokio::test]
+async fn a_failed_look_at_one_chain_forgets_no_other() {
+    let world = World::fake(Setup::default(), Fake::new).await;
+    let (one, other) = (world.shell().await, world.shell().await);
+    let tools = &world.service().worker().tools;
+    // From here on only those that are named are due.
+    mayfly_orchestrator::reconcile::chains(tools)
+        .await
+        .expect("a look at all");
+    world.change("ALTER TABLE merges RENAME TO elsewhere");
+    for agent in [one, other] {
+        tools.keeper.chains_again(Some(agent));
+    }
+    let looked = mayfly_orchestrator::reconcile::chains(tools).await;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    // The server's own rounds take them too, and give them back.
+    let due = || {
+        let due = tools.keeper.chains_due();
+        for agent in &due {
+            tools.keeper.chains_again(*agent);
+        }
+        [one, other].iter().all(|agent| due.contains(&Some(*agent)))
+    };
+    while !due() {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "forgotten: {looked:?}"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    world.change("ALTER TABLE elsewhere RENAME TO merges");
     world.end().await;
 }

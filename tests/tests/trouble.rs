@@ -111,6 +111,31 @@ async fn an_engine_that_is_down_is_told_without_a_message_and_beside_the_rest() 
     world.end().await;
 }
 
+/// Nothing has told yet that the engine was exchanged: its first answer is that it has no such
+/// container.
+#[tokio::test]
+async fn what_an_exchanged_engine_does_not_know_is_not_removed() {
+    let (world, engine) = world().await;
+    let agent = world.shell().await;
+    world.say(agent, "echo here").await;
+    let tools = &world.service().worker().tools;
+    let tick = world.commands().agent(agent).await.expect("an agent");
+    let tick = tick.head_tick.expect("it made a state");
+    let row = tools.db.tick(tick).await.expect("rows").expect("it");
+    tools
+        .backend
+        .remove(&row.names, PATIENCE)
+        .await
+        .expect("gone");
+    engine.script(|script| script.exchanged = true);
+    let removed = tools.backend.remove(&row.names, PATIENCE).await;
+    assert!(
+        matches!(removed, Err(BackendError::OtherEngine)),
+        "{removed:?}"
+    );
+    world.end().await;
+}
+
 #[tokio::test]
 async fn another_engine_proves_nothing_and_runs_nothing() {
     let (world, engine) = world().await;

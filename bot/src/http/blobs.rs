@@ -1,7 +1,7 @@
 //! Files up and down: uploaded before a message names them, read back by the message. Nothing is held
 //! whole. What people and agents wrote is handed out as a file to save.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use axum::{
     Json,
@@ -10,10 +10,14 @@ use axum::{
     http::{HeaderMap, StatusCode, header, request::Parts},
     response::Response,
 };
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use mayfly_domain::MessageId;
-use mayfly_orchestrator::{command::attachments::Fetched, view::UploadView};
+use mayfly_orchestrator::{
+    command::attachments::{Fetched, Upload},
+    view::UploadView,
+};
 use tokio::time::Instant;
+use tokio_util::{bytes::Bytes, sync::CancellationToken};
 
 use utoipa::IntoParams;
 use utoipa_axum::routes;
@@ -31,7 +35,7 @@ use super::{
 };
 
 /// Bytes a second below which an upload is given up.
-const SLOWEST: u64 = 16 << 10;
+pub(super) const SLOWEST: u64 = 16 << 10;
 
 pub(super) fn described() -> Routes {
     Routes::new()
@@ -75,13 +79,23 @@ async fn upload(
         ));
     }
     let mut upload = api.commands.begin_upload(length(&parts.headers)).await?;
-    let mut body = body.into_data_stream();
+    receive(&mut upload, body.into_data_stream(), &api.stopping).await?;
+    Ok((StatusCode::CREATED, Json(upload.finish().await?)))
+}
+
+/// Puts all content into an upload. Content that comes too slowly ends it, since others wait for its
+/// turn, and so does a server that stops.
+pub(crate) async fn receive<E: fmt::Display>(
+    upload: &mut Upload,
+    mut content: impl Stream<Item = Result<Bytes, E>> + Unpin,
+    stopping: &CancellationToken,
+) -> Result<(), Problem> {
     let (began, mut size) = (Instant::now(), 0u64);
     loop {
         let until = began + BODY + Duration::from_secs(size / SLOWEST);
         let piece = tokio::select! {
-            piece = tokio::time::timeout_at(until, body.next()) => piece,
-            () = api.stopping.cancelled() => {
+            piece = tokio::time::timeout_at(until, content.next()) => piece,
+            () = stopping.cancelled() => {
                 return Err(Problem::new("unavailable", "the server is stopping: send it again"));
             }
         };
@@ -89,14 +103,13 @@ async fn upload(
             let told = "the file comes too slowly, or stands still: send it again";
             Problem::new("timeout", told)
         })?;
-        let Some(piece) = piece else { break };
+        let Some(piece) = piece else { return Ok(()) };
         let piece = piece.map_err(|error| {
             Problem::new("invalid", format!("the file did not come whole: {error}"))
         })?;
         size += piece.len() as u64;
         upload.push(&piece).await?;
     }
-    Ok((StatusCode::CREATED, Json(upload.finish().await?)))
 }
 
 fn length(headers: &HeaderMap) -> Option<u64> {

@@ -4,6 +4,7 @@
 use std::{
     io::{self, Read, Write},
     path::PathBuf,
+    time::Duration,
 };
 
 use axum::{
@@ -20,12 +21,14 @@ use mayfly_orchestrator::{
     view::ImportView,
 };
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::{
-    Api, body,
+    Api,
+    blobs::SLOWEST,
+    body,
     document::{
         Routes,
         ids::OfAgent,
@@ -224,17 +227,22 @@ async fn receive(
 /// Hands a body on, piece by piece. Where the import wants no more, that is the import's to tell.
 async fn pass(body: Body, to: mpsc::Sender<Option<Bytes>>) -> Result<(), Problem> {
     let mut body = body.into_data_stream();
+    // Only the sender's own slowness counts, not the import's.
+    let (mut waited, mut size) = (Duration::ZERO, 0u64);
     loop {
-        let piece = tokio::time::timeout(BODY, body.next()).await;
+        let left = (BODY + Duration::from_secs(size / SLOWEST)).saturating_sub(waited);
+        let since = Instant::now();
+        let piece = tokio::time::timeout(left.min(BODY), body.next()).await;
+        waited += since.elapsed();
         let piece = piece.map_err(|_| {
-            let seconds = BODY.as_secs();
-            let told = format!("nothing of the archive came for {seconds} s: send it again");
+            let told = "the archive comes too slowly, or stands still: send it again";
             Problem::new("timeout", told)
         })?;
         let piece = piece.transpose().map_err(|error| {
             Problem::new("invalid", format!("the archive could not be read: {error}"))
         })?;
         let last = piece.is_none();
+        size += piece.as_ref().map_or(0, |piece| piece.len() as u64);
         if to.send(piece).await.is_err() || last {
             return Ok(());
         }

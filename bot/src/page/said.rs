@@ -8,6 +8,7 @@ use axum::{
     },
     http::header,
 };
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use mayfly_domain::{MAX_TEXT, NewFile, TextError};
 use serde::Deserialize;
 
@@ -18,7 +19,7 @@ use super::{
     sign_in::Session,
     text::typed,
 };
-use crate::http::{BODY_TIME, Problem};
+use crate::http::{BODY_TIME, Problem, receive};
 
 /// See the module.
 #[derive(Debug, Default, Deserialize)]
@@ -107,11 +108,9 @@ async fn file(
     let count = limits.check_count(said.files.len() + 1);
     count.map_err(mayfly_orchestrator::command::RequestError::from)?;
     let mut upload = pages.commands.begin_upload(None).await?;
-    let mut next = first;
-    while let Some(piece) = next {
-        upload.push(&piece).await?;
-        next = in_time(part.chunk()).await?;
-    }
+    let rest = part.map_err(|error| error.body_text());
+    let content = stream::iter(first.map(Ok)).chain(rest);
+    receive(&mut upload, content, &pages.stopping).await?;
     let blob = upload.finish().await?.blob;
     Ok(Some(NewFile { name, blob }))
 }

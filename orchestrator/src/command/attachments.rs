@@ -1,6 +1,8 @@
 //! Files of messages and of replies: in before a message names them, out again at any time. Their
 //! content passes piece by piece.
 
+use std::time::Duration;
+
 use mayfly_domain::{Attachment, AttachmentError, AttachmentLimits, BlobHash, MessageId};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -12,8 +14,11 @@ use crate::{
     view::UploadView,
 };
 
-/// Uploads at once; others wait for their turn. Each holds a piece in memory.
+/// Uploads at once; others wait a little for their turn. Each holds a piece in memory.
 pub(super) const UPLOADS: usize = 8;
+
+/// How long one waits for its turn.
+const TURN: Duration = Duration::from_secs(5);
 
 /// A file on its way in; dropped, it leaves nothing.
 pub struct Upload {
@@ -45,8 +50,10 @@ impl Commands {
     pub async fn begin_upload(&self, told: Option<u64>) -> Result<Upload, RequestError> {
         self.check_upload(told.unwrap_or(0))?;
         self.check_disk(told.unwrap_or(0))?;
-        let turn = self.uploads.clone().acquire_owned().await;
-        let turn = turn.map_err(|error| internal(&error))?;
+        let turn = tokio::time::timeout(TURN, self.uploads.clone().acquire_owned()).await;
+        let turn = turn
+            .map_err(|_| busy())?
+            .map_err(|error| internal(&error))?;
         Ok(Upload {
             incoming: self.blobs.begin().await?,
             commands: self.clone(),
@@ -130,13 +137,18 @@ impl Upload {
 
     /// It is whole: durable, and free to be named by a message, when this returns.
     pub async fn finish(self) -> Result<UploadView, RequestError> {
-        // Housekeeping must not take the content between its arrival and its row.
-        let _shared = self.commands.making.read().await;
+        // Until it has its row its age keeps it.
         let (blob, size): (BlobHash, u64) = self.incoming.finish().await?;
         faults::point("upload.stored");
         self.commands.db.record_upload(&blob, size).await?;
         Ok(UploadView { blob, size })
     }
+}
+
+fn busy() -> RequestError {
+    RequestError::Unavailable(format!(
+        "{UPLOADS} files are on their way in already, and more do not come at once: send it again in a moment"
+    ))
 }
 
 fn full() -> RequestError {

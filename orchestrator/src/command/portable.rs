@@ -18,9 +18,11 @@ mod export;
 mod history;
 mod import;
 mod renew;
+mod travel;
 
 pub use export::{ExportAs, ExportTo, PreparedExport};
 pub use import::ImportFrom;
+pub(crate) use travel::Travel;
 
 fn transcripts_of(data_dir: &Path, agent: AgentId) -> PathBuf {
     let any = transcript::path(data_dir, agent, TickId::new());

@@ -24,7 +24,8 @@ use mayfly_domain::{InstallationId, SandboxRef};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::{
-    Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, SandboxSpec,
+    Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, Removal,
+    SandboxSpec,
 };
 use crate::{clock::Lease, supervise::Supervisor};
 use connect::Connection;
@@ -145,7 +146,7 @@ impl Backend for Docker {
         self.bring_up(spec).await
     }
 
-    async fn remove(&self, names: &Names, patience: Duration) -> Result<(), BackendError> {
+    async fn remove(&self, names: &Names, patience: Duration) -> Result<Removal, BackendError> {
         self.tear_down(names, patience).await
     }
 

@@ -25,8 +25,8 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, SandboxSpec,
-    control, sockets,
+    Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, Removal,
+    SandboxSpec, control, sockets,
 };
 use crate::{clock::Lease, supervise::Supervisor};
 use guest::Guest;
@@ -134,7 +134,7 @@ impl Fake {
 
     /// Takes a container away, or says what the script wants said. The guest has ended when this
     /// returns: the slots are at rest.
-    async fn remove_container(&self, name: &str) -> Result<(), BackendError> {
+    async fn remove_container(&self, name: &str) -> Result<Removal, BackendError> {
         let (killed, guest) = {
             let mut state = self.up()?;
             if let Some(status) = state.script.removals.pop_front()
@@ -145,7 +145,7 @@ impl Fake {
             }
             match state.containers.get_mut(name) {
                 Some(container) => (container.killed.clone(), container.guest.take()),
-                None => return Ok(()),
+                None => return Ok(Removal::SomeUnknown),
             }
         };
         killed.cancel();
@@ -155,7 +155,7 @@ impl Fake {
             return Err(failed("end", name, panic));
         }
         self.state().containers.remove(name);
-        Ok(())
+        Ok(Removal::Whole)
     }
 }
 
@@ -337,21 +337,26 @@ impl Backend for Fake {
         }
     }
 
-    async fn remove(&self, names: &Names, patience: Duration) -> Result<(), BackendError> {
+    async fn remove(&self, names: &Names, patience: Duration) -> Result<Removal, BackendError> {
         let until = tokio::time::Instant::now() + patience;
         let mut pause = FIRST_PAUSE;
-        while !names.container.is_empty()
-            && let Err(error) = self.remove_container(&names.container).await
-        {
-            if tokio::time::Instant::now() + pause > until {
-                return Err(error);
+        let mut removal = Removal::Whole;
+        while !names.container.is_empty() {
+            match self.remove_container(&names.container).await {
+                Ok(met) => {
+                    removal = met;
+                    break;
+                }
+                Err(error) if tokio::time::Instant::now() + pause > until => return Err(error),
+                Err(_) => tokio::time::sleep(pause).await,
             }
-            tokio::time::sleep(pause).await;
             pause *= 2;
         }
         let mut state = self.up()?;
         for volume in &names.volumes {
-            state.volumes.remove(volume);
+            if state.volumes.remove(volume).is_none() {
+                removal = Removal::SomeUnknown;
+            }
         }
         drop(state);
         match fs::remove_dir_all(&names.sockets) {
@@ -360,7 +365,7 @@ impl Backend for Fake {
                 &names.sockets.display().to_string(),
                 error,
             )),
-            _ => Ok(()),
+            _ => Ok(removal),
         }
     }
 

@@ -204,7 +204,7 @@ async fn take_down(
         blocking(move || transcript.finish())
     );
     faults::point("report.removed");
-    Ok((removal, gap?))
+    Ok((removal.map(drop), gap?))
 }
 
 /// Another sandbox changes the root file system only.

@@ -237,3 +237,25 @@ fn an_import_that_dies_before_its_rows_leaves_nothing() {
 fn an_import_that_dies_in_its_transaction_leaves_nothing() {
     import_dies_at("import.inside");
 }
+
+/// The rows are durable, their answer is lost: the files of the agent stay. Its state has no layer.
+#[test]
+fn the_answer_to_an_import_is_lost() {
+    let mut here = Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"));
+    here.start();
+    let agent = here.agent();
+    let out = tempfile::tempdir().expect("a folder");
+    let archive = out.path().join("a.tar").display().to_string();
+    let done = here.mayfly(&["agent", "export", &agent, "-o", &archive]);
+    assert!(done.status.success(), "{done:?}");
+    let mut there = Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"));
+    there.start_with_fault("import.answer");
+    let imported = there.mayfly(&["agent", "import", &archive]);
+    assert!(imported.status.success(), "{imported:?}");
+    assert!(there.log().contains("import without an answer"));
+    assert_eq!(there.sql("SELECT count(*) FROM agents"), "1");
+    let sent = there.mayfly(&["agent", "send", &agent, "echo whole"]);
+    assert_eq!(String::from_utf8_lossy(&sent.stdout), "whole\n", "{sent:?}");
+    there.stop();
+    there.assert_nothing_left();
+}

@@ -86,6 +86,7 @@ const OTHERS: &[&str] = &[
     "rollback.after",
     "import.built",
     "import.inside",
+    "import.answer",
 ];
 
 /// `tests/backup.rs` dies at each of these.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use mayfly_domain::{AgentId, SandboxRef, TickId};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Commands, RequestError, blocking};
 use crate::{
@@ -57,6 +58,8 @@ pub struct PreparedExport {
     agent: Agent,
     history: History,
     how: ExportAs,
+    /// Given back when it is written or dropped.
+    _place: OwnedSemaphorePermit,
 }
 
 impl Commands {
@@ -68,6 +71,7 @@ impl Commands {
         at: Option<TickId>,
         how: ExportAs,
     ) -> Result<PreparedExport, RequestError> {
+        let place = self.travel.export()?;
         let agent = self.row(id).await?;
         let last = match at {
             Some(tick) => Some(self.state_after(id, tick).await?),
@@ -85,6 +89,7 @@ impl Commands {
             agent,
             history,
             how,
+            _place: place,
         })
     }
 }

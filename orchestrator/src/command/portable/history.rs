@@ -1,6 +1,6 @@
 //! What an export tells of its agent: rows of the database, in the archive's own form.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use mayfly_domain::{AgentId, MessageId, SnapshotId, TickId};
 
@@ -35,14 +35,16 @@ impl Commands {
         ticks.extend(own.into_iter().filter(until));
         let mut settled: HashMap<MessageId, Option<i64>> = HashMap::new();
         let mut order = Vec::new();
+        let told: HashSet<MessageId> = ticks.iter().map(|tick| tick.message).collect();
         let mut owners: Vec<AgentId> = ticks.iter().map(|tick| tick.agent).collect();
         owners.push(agent.id);
         owners.dedup();
         for owner in owners {
             for (message, settled_at) in self.db.settled(owner).await? {
-                let told = ticks.iter().any(|tick| tick.message == message);
                 let whole = owner == agent.id && at.is_none();
-                if (told || whole) && settled.insert(message, settled_at).is_none() {
+                if (whole || told.contains(&message))
+                    && settled.insert(message, settled_at).is_none()
+                {
                     order.push(message);
                 }
             }
@@ -135,13 +137,13 @@ fn tick_row(tick: Tick) -> Option<TickRow> {
 
 /// References to states and ticks that do not travel are left out.
 fn only_what_is_there(history: &mut History) {
-    let states: Vec<SnapshotId> = history.snapshots.iter().map(|row| row.id).collect();
+    let states: HashSet<SnapshotId> = history.snapshots.iter().map(|row| row.id).collect();
     let there = |state: &mut Option<SnapshotId>| *state = state.filter(|id| states.contains(id));
     for row in &mut history.ticks {
         there(&mut row.before);
         there(&mut row.after);
     }
-    let ticks: Vec<TickId> = history.ticks.iter().map(|row| row.id).collect();
+    let ticks: HashSet<TickId> = history.ticks.iter().map(|row| row.id).collect();
     let there = |tick: &mut Option<TickId>| *tick = tick.filter(|id| ticks.contains(id));
     for row in &mut history.ticks {
         there(&mut row.retry_of);

@@ -5,9 +5,10 @@ use std::{
     fs::{self, File},
     io::{BufReader, Read},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use mayfly_domain::{BaseId, LayerId, SandboxRef, TickId};
+use mayfly_domain::{AgentId, BaseId, LayerId, SandboxRef, TickId};
 
 use super::{
     super::agents::unavailable, Commands, RequestError, blocking, internal, made, renew::renew,
@@ -27,6 +28,8 @@ use crate::{
 /// The most that one import may bring, and bring with it; the host's free space binds sooner.
 const IMPORT_BYTES: u64 = 1 << 40;
 const IMPORT_INODES: u64 = 8 << 20;
+/// Between two readings of a row whose commit's answer was lost.
+const REREAD: Duration = Duration::from_millis(500);
 
 /// Where an import comes from.
 pub enum ImportFrom {
@@ -45,15 +48,37 @@ impl Commands {
     /// Makes an agent of a layout. Answers with its id, which may be a new one. It goes on, or
     /// cleans up after itself, where the caller goes away.
     pub async fn import(&self, from: ImportFrom) -> Result<ImportView, RequestError> {
+        let place = self.travel.import()?;
         let commands = self.clone();
-        let import = async move { commands.import_whole(from).await };
+        let import = async move {
+            let done = commands.import_whole(from).await;
+            drop(place);
+            done
+        };
         let done = self.supervisor.task("import", import).await;
         done.map_err(|panic| internal(&panic))?
     }
 
     async fn import_whole(&self, from: ImportFrom) -> Result<ImportView, RequestError> {
-        let staging = self.store.stage()?;
-        let (aside, disk) = (staging.path().to_owned(), self.host_disk.clone());
+        let store = self.store.clone();
+        let staging = blocking(move || Ok(store.stage()?)).await?;
+        let done = self.import_staged(from, staging.path().to_owned()).await;
+        let ended = blocking(move || Ok(staging.end()?)).await;
+        let view = done?;
+        ended?;
+        // Its chain may be long, and its states beyond the rule here.
+        self.keeper.touch(view.agent.id);
+        self.bell.ring();
+        Ok(view)
+    }
+
+    /// What comes is put aside first, into a folder that the caller removes.
+    async fn import_staged(
+        &self,
+        from: ImportFrom,
+        aside: PathBuf,
+    ) -> Result<ImportView, RequestError> {
+        let disk = self.host_disk.clone();
         // Whoever sends may be slow: nobody waits for this part.
         let (archive, records) = blocking(move || {
             let room = |bytes| disk.has_room_for(bytes);
@@ -83,18 +108,10 @@ impl Commands {
             Ok((archive, records))
         })
         .await?;
-        let turn = self.importing.lock().await;
+        let _turn = self.importing.lock().await;
         // Reconcilers must not take what is in the making for what a crash left.
-        let making = self.making.read().await;
-        let done = self.import_from(archive, records).await;
-        drop((making, turn));
-        let ended = blocking(move || Ok(staging.end()?)).await;
-        let view = done?;
-        ended?;
-        // Its chain may be long, and its states beyond the rule here.
-        self.keeper.touch(view.agent.id);
-        self.bell.ring();
-        Ok(view)
+        let _making = self.making.read().await;
+        self.import_from(archive, records).await
     }
 
     async fn import_from(
@@ -114,13 +131,17 @@ impl Commands {
         };
         let (base, known) = self.base_for(&archive, &history).await?;
         let placed = self
-            .place(archive, &history, &base, known, &transcripts, &names)
+            .place(archive, &history, &base, known, transcripts, names)
             .await;
         let mut notes = match placed {
             Ok(notes) => notes,
             Err(error) => {
                 let folder = transcripts_of(&self.data_dir, history.agent.id);
-                let _ = fs::remove_dir_all(folder);
+                let remove = move || {
+                    let _ = fs::remove_dir_all(folder);
+                    Ok(())
+                };
+                blocking(remove).await?;
                 return Err(error);
             }
         };
@@ -183,8 +204,8 @@ impl Commands {
         history: &History,
         base: &BaseId,
         known: bool,
-        transcripts: &Path,
-        names: &HashMap<TickId, TickId>,
+        transcripts: PathBuf,
+        names: HashMap<TickId, TickId>,
     ) -> Result<Vec<String>, RequestError> {
         let count = history.snapshots.iter().filter(|row| row.layer.is_some());
         let ids: Vec<LayerId> = count.map(|_| LayerId::new()).collect();
@@ -218,9 +239,10 @@ impl Commands {
             installation: self.installation,
         };
         let folder = transcripts_of(&self.data_dir, history.agent.id);
-        let written = match move_transcripts(transcripts, &folder, names) {
-            Ok(()) => self.db.insert_history(&new).await.map_err(Into::into),
-            Err(error) => Err(internal(&error)),
+        let moved = blocking(move || Ok(move_transcripts(&transcripts, &folder, &names)?)).await;
+        let written = match moved {
+            Ok(()) => self.insert(&new).await,
+            Err(error) => Err(error),
         };
         if written.is_err() {
             let (store, base) = (self.store.clone(), (!known).then(|| base.clone()));
@@ -233,6 +255,30 @@ impl Commands {
             .await?;
         }
         written.map(|()| notes)
+    }
+
+    /// `Err` only where no row is there. After a commit whose answer was lost the row is read
+    /// again on a fresh connection, for as long as it takes: files are removed on an error.
+    async fn insert(&self, new: &NewHistory<'_>) -> Result<(), RequestError> {
+        let id = new.history.agent.id;
+        let Err(error) = self.db.insert_history(new).await else {
+            return Ok(());
+        };
+        tracing::error!(agent = %id, %error, "import without an answer");
+        match self.is_here(id).await {
+            true => Ok(()),
+            false => Err(error.into()),
+        }
+    }
+
+    async fn is_here(&self, id: AgentId) -> bool {
+        loop {
+            tokio::time::sleep(REREAD).await;
+            match self.db.agent(id).await {
+                Ok(agent) => return agent.is_some(),
+                Err(error) => tracing::error!(agent = %id, %error, "row not readable"),
+            }
+        }
     }
 
     /// What the next message would wait for.
@@ -281,6 +327,10 @@ fn move_transcripts(
             moved.map_err(|error| fault(&new, error))?;
         }
     }
-    let synced = File::open(to).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| fault(to, error))
+    // With the names of the agent's folder, and of the folder of all agents.
+    for folder in to.ancestors().take(3) {
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| fault(folder, error))?;
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{Docker, connect::status, failed_io};
 use crate::{
     faults,
-    sandbox::{BackendError, Names},
+    sandbox::{BackendError, Names, Removal},
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -24,27 +24,31 @@ impl Docker {
         &self,
         names: &Names,
         patience: Duration,
-    ) -> Result<(), BackendError> {
+    ) -> Result<Removal, BackendError> {
         let until = Instant::now() + patience;
+        let mut removal = Removal::Whole;
         if !names.container.is_empty() {
-            self.until_gone(Thing::Container, &names.container, until)
+            removal = self
+                .until_gone(Thing::Container, &names.container, until)
                 .await?;
             faults::point("remove.container");
         }
         let volumes = names.volumes.iter().map(async |volume| {
-            self.until_gone(Thing::Volume, volume, until).await?;
+            let removal = self.until_gone(Thing::Volume, volume, until).await?;
             faults::point("remove.volume");
-            Ok(())
+            Ok::<_, BackendError>(removal)
         });
         // Together, and each to its end: what one call left undone does not stop another.
         for gone in join_all(volumes).await {
-            gone?;
+            if gone? == Removal::SomeUnknown {
+                removal = Removal::SomeUnknown;
+            }
         }
         match std::fs::remove_dir_all(&names.sockets) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(failed_io(error, "remove", &names.sockets))
             }
-            _ => Ok(()),
+            _ => Ok(removal),
         }
     }
 
@@ -53,13 +57,13 @@ impl Docker {
         thing: Thing,
         name: &str,
         until: Instant,
-    ) -> Result<(), BackendError> {
+    ) -> Result<Removal, BackendError> {
         let mut pause = FIRST_PAUSE;
         loop {
             let error = match self.client().await {
                 Ok(client) => match thing.remove(&client, name).await {
-                    Ok(()) => return Ok(()),
-                    Err(error) if status(&error) == Some(404) => return Ok(()),
+                    Ok(()) => return Ok(Removal::Whole),
+                    Err(error) if status(&error) == Some(404) => return Ok(Removal::SomeUnknown),
                     Err(error) => self.failed(error, thing.action(), name).await,
                 },
                 Err(error) => error,
