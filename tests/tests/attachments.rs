@@ -399,7 +399,7 @@ fn what_does_not_fit_is_refused_in_a_sentence_and_leaves_nothing() {
     let three = [("a", two.as_str()); 3];
     let told = send(&server, &agent, "ls", &files(&three)).problem(400, "invalid");
     assert!(told.contains("3 files, at most 2"), "{told}");
-    let told = send(&server, &agent, "ls", &files(&[("a", &unknown)])).problem(400, "invalid");
+    let told = send(&server, &agent, "ls", &files(&[("a", &unknown)])).problem(409, "conflict");
     assert!(
         told.contains(&unknown) && told.contains("upload it first"),
         "{told}"
@@ -621,7 +621,7 @@ fn only_what_nothing_names_is_collected() {
     assert!(place(&unnamed).exists());
     assert_eq!(gc(&[]), 1);
     assert!(!place(&unnamed).exists() && place(&named).exists());
-    let told = send(&server, &agent, "ls", &files(&[("a", &unnamed)])).problem(400, "invalid");
+    let told = send(&server, &agent, "ls", &files(&[("a", &unnamed)])).problem(409, "conflict");
     assert!(told.contains("upload it first"), "{told}");
     // Again it counts from the new upload, and the named one may be named again.
     assert_eq!(upload(&server, b"unnamed"), unnamed);
@@ -675,5 +675,5 @@ fn a_backup_brings_files_both_ways() {
         )),
         "c"
     );
-    send(&restored, &agent, "ls", &files(&[("a", &unnamed)])).problem(400, "invalid");
+    send(&restored, &agent, "ls", &files(&[("a", &unnamed)])).problem(409, "conflict");
 }

@@ -74,7 +74,7 @@ pub(super) struct At {
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
     /// The `next` of the page before; left out for the first.
-    #[param(pattern = "^/[^%/]+$")]
+    #[param(pattern = "^/")]
     after: Option<String>,
 }
 
@@ -168,12 +168,22 @@ pub(super) async fn files(
     let listed = Listed {
         recursive: at.recursive,
         most: most(at.limit)? as usize,
-        after: at.after.as_deref().map(unescaped),
+        after: at.after.as_deref().map(after).transpose()?,
     };
     let looked = api.commands.look(agent, tick, path, listed).await?;
     match looked {
         Looked::File(entry, file) if !at.list => Ok(bytes(&entry, file)),
         other => Ok(Json(ListingView::from(&other)).into_response()),
+    }
+}
+
+fn after(next: &str) -> Result<Vec<u8>, Problem> {
+    match next.starts_with('/') {
+        true => Ok(unescaped(next)),
+        false => Err(Problem::new(
+            "invalid",
+            "after is not the \"next\" of a page: leave it out for the first page",
+        )),
     }
 }
 

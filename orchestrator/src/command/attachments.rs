@@ -173,9 +173,8 @@ impl From<AttachmentError> for RequestError {
             AttachmentError::TooLarge { .. }
             | AttachmentError::TooMuch { .. }
             | AttachmentError::UploadTooLarge { .. } => RequestError::TooLarge(error.to_string()),
-            AttachmentError::TooMany { .. } | AttachmentError::Unknown(_) => {
-                RequestError::Invalid(error.to_string())
-            }
+            AttachmentError::TooMany { .. } => RequestError::Invalid(error.to_string()),
+            AttachmentError::Unknown(_) => RequestError::Conflict(error.to_string()),
         }
     }
 }
