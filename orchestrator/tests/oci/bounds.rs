@@ -9,11 +9,11 @@ use std::{
 
 use mayfly_orchestrator::snapshot::{
     Slot,
-    oci::{Budget, unpack_into},
+    oci::{Archive, Budget, unpack_into},
 };
 use serde_json::json;
 
-use crate::hostile::{Layout, entry, failed, file, folder, pax, refused, stream};
+use crate::hostile::{Layout, entry, failed, failed_by, file, folder, pax, refused, stream};
 
 const MIB: u64 = 1 << 20;
 
@@ -41,14 +41,58 @@ fn with_records(content: &[u8]) -> String {
     })
 }
 
+/// The header of an entry of so many bytes.
 fn huge(path: &str, size: u64) -> Vec<u8> {
     let head = [
-        folder(".mayfly/"),
-        folder(".mayfly/transcripts/"),
         pax(&[("size", &size.to_string())]),
         entry(path, b'0', b"", ""),
     ];
     head.concat()
+}
+
+fn tick_id(at: usize) -> String {
+    format!("0199c0de-0000-7000-8000-1{at:011}")
+}
+
+fn transcript(at: usize) -> String {
+    format!(".mayfly/transcripts/{}.jsonl", tick_id(at))
+}
+
+/// Records that fit the layout, of so many ticks, and the folder of their transcripts.
+fn history(ticks: usize) -> Vec<u8> {
+    let message = "0199c0de-0000-7000-8000-00000000000a";
+    let state = |layer: u32| {
+        json!({"snapshot": {"id": format!("0199c0de-0000-7000-8000-{layer:012}"), "tick": null,
+            "layer": layer, "session": null, "created_at": 0}})
+    };
+    let agent = json!({"agent": {"form": 1, "id": "0199c0de-0000-7000-8000-000000000000",
+        "profile": "shell", "sandbox": null, "image": format!("sha256:{}", "0".repeat(64)),
+        "uid": 1000, "gid": 1000, "base": true, "created_at": 0}});
+    let message_row = json!({"message": {"id": message, "author": {"id": "u", "name": "n"},
+        "text": "t", "sandbox": null, "created_at": 1, "attempts": 0, "outcome": "answered",
+        "reason": null, "settled_at": 2}});
+    let tick = |at| {
+        json!({"tick": {"id": tick_id(at), "message": message, "retry_of": null,
+            "phase": "destroy", "outcome": "done", "changes": "kept", "notice": null,
+            "exit_code": 0, "effects": "none", "before": null, "after": null, "image": null,
+            "notes": [], "phase_ms": [0, 0, 0, 0, 0], "output_bytes": 0, "layer_bytes": 0,
+            "layer_inodes": 0, "started_at": 0, "ended_at": 0}})
+    };
+    let rows = [agent, state(1), state(2), message_row].into_iter();
+    let rows = rows.chain((0..ticks).map(tick));
+    let lines: String = rows.map(|row| format!("{row}\n")).collect();
+    let parts = [
+        folder(".mayfly/"),
+        entry(".mayfly/history.jsonl", b'0', lines.as_bytes(), ""),
+        folder(".mayfly/transcripts/"),
+    ];
+    parts.concat()
+}
+
+fn transcripts(count: usize, content: &[u8]) -> Vec<u8> {
+    let mut all = vec![history(count)];
+    all.extend((0..count).map(|at| entry(&transcript(at), b'0', content, "")));
+    stream(&all)
 }
 
 #[test]
@@ -69,19 +113,71 @@ fn a_record_of_half_a_gibibyte_is_refused_in_little_memory() {
 
 #[test]
 fn a_transcript_goes_to_disk_piece_by_piece() {
-    let path = ".mayfly/transcripts/0199c0de-0000-7000-8000-000000000001.jsonl";
-    let head = huge(path, 60 * MIB);
+    let head = |size| [history(1), huge(&transcript(0), size)].concat();
+    let bomb = head(60 * MIB);
     let bomb = zipped(
-        head.chain(io::repeat(0).take(60 * MIB))
+        bomb.chain(io::repeat(0).take(60 * MIB))
             .chain(&[0; 1024][..]),
     );
     let before = peak();
     let told = with_records(&bomb);
     assert!(told.contains("than the config says"), "{told}");
     assert!(peak() - before < 32 * MIB, "{} bytes more", peak() - before);
-    let head = huge(path, 512 * MIB);
-    let told = with_records(&zipped(head.chain(io::repeat(0).take(512 * MIB))));
+    let bomb = head(512 * MIB);
+    let told = with_records(&zipped(bomb.chain(io::repeat(0).take(512 * MIB))));
     assert!(told.contains("more bytes than may come in"), "{told}");
+}
+
+#[test]
+fn each_transcript_counts_as_a_file() {
+    // The budget of this import is 1000 files.
+    let told = with_records(&zipped(&transcripts(900, b"")[..]));
+    assert!(told.contains("than the config says"), "{told}");
+    let told = with_records(&zipped(&transcripts(1001, b"")[..]));
+    assert!(told.contains("more files than may come in"), "{told}");
+}
+
+#[test]
+fn the_disk_is_asked_for_what_small_transcripts_take() {
+    let count = 17_000;
+    let bomb = zipped(&transcripts(count, b"x")[..]);
+    let (aside, asked) = (tempfile::tempdir().unwrap(), Cell::new(0));
+    let room = |_| asked.replace(asked.get() + 1) < 1;
+    let change = |layout: &mut Layout| {
+        layout.set_layer(3, &bomb, "sha256:x");
+        let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
+        layout.manifest["layers"][3]["mediaType"] = json!(kind);
+    };
+    let told = failed_by(change, |_, path| {
+        let archive = Archive::open(path).unwrap();
+        let mut budget = Budget::new(1 << 30, 1 << 20, &room);
+        let records = archive.records(aside.path(), &mut budget);
+        records.err().unwrap().to_string()
+    });
+    assert!(told.contains("the disk has no room for it"), "{told}");
+    // 64 MiB at a time: the history, then four KiB for each file.
+    let made = std::fs::read_dir(aside.path()).unwrap().count();
+    assert!((10_000..16_384).contains(&made), "{made}");
+}
+
+#[test]
+fn each_part_of_the_records_comes_once_and_a_transcript_after_its_tick() {
+    let told = |parts: &[Vec<u8>]| with_records(&zipped(&stream(parts)[..]));
+    let of = |at| entry(&transcript(at), b'0', b"", "");
+    let early = [folder(".mayfly/"), folder(".mayfly/transcripts/"), of(0)];
+    let again = "is there twice";
+    for (parts, wanted) in [
+        (&[history(1), folder(".mayfly/")][..], again),
+        (&[history(1), folder(".mayfly/transcripts/")], again),
+        (&[history(1), history(1)[512..].to_vec()], again),
+        (&[history(1), of(0), of(0)], again),
+        (&[history(1), of(0), of(1)], "the transcript of no tick"),
+        (&early, "the transcript of no tick"),
+        (&[history(2), of(1), of(0)], "than the config says"),
+    ] {
+        let told = told(parts);
+        assert!(told.contains(wanted), "{told:?}, not {wanted:?}");
+    }
 }
 
 #[test]
@@ -111,6 +207,110 @@ fn a_million_attributes_of_one_entry_are_refused_at_once() {
     let told = refused(&[entry("pax", b'x', &text, ""), file("work/x")]);
     assert!(told.contains("a malformed record"), "{told}");
     assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+/// What is said when a stream is unpacked, and how much memory that took.
+fn unpacked_in(stream: &[u8]) -> (String, u64) {
+    let (dir, before) = (tempfile::tempdir().unwrap(), peak());
+    let mut budget = Budget::new(1 << 40, 1 << 20, &|_| true);
+    let done = unpack_into(stream, dir.path(), &Slot::defaults(), &mut budget);
+    (done.unwrap_err().to_string(), peak() - before)
+}
+
+#[test]
+fn attributes_of_folders_are_not_held_until_the_end() {
+    let value = "\0".repeat(1 << 16);
+    let names: Vec<_> = (0..16)
+        .map(|at| format!("SCHILY.xattr.user.{at}"))
+        .collect();
+    let said: Vec<_> = names.iter().map(|name| (&name[..], &value[..])).collect();
+    let said = pax(&said);
+    let mut entries = vec![folder("work/")];
+    for at in 0..64 {
+        entries.extend([said.clone(), folder(&format!("work/{at}/"))]);
+    }
+    let (told, took) = unpacked_in(&stream(&entries));
+    let wanted = "entry \"work/0\": has attributes that this file system does not keep";
+    assert_eq!(told, wanted);
+    assert!(took < 16 * MIB, "{took} bytes more");
+}
+
+#[test]
+fn what_is_held_of_folders_is_bounded() {
+    let value = "\0".repeat(1 << 16);
+    let lists = pax(&[
+        ("SCHILY.xattr.system.posix_acl_access", &value),
+        ("SCHILY.xattr.system.posix_acl_default", &value),
+    ]);
+    let mut entries = vec![folder("work/")];
+    for at in 0..1100 {
+        entries.extend([lists.clone(), folder(&format!("work/{at}/"))]);
+    }
+    let (told, took) = unpacked_in(&stream(&entries));
+    assert!(
+        told.contains("more than 128 MiB of paths and access lists"),
+        "{told}"
+    );
+    assert!(took < 144 * MIB, "{took} bytes more");
+}
+
+#[test]
+fn a_folders_list_is_not_inherited_by_what_comes_into_it() {
+    // Version 2; the owner, the group and all others, each with its rights.
+    let list: Vec<u8> = [(1, 7), (4, 7), (32, 7)]
+        .iter()
+        .flat_map(|(tag, may)| [*tag, 0, *may, 0, 255, 255, 255, 255])
+        .collect();
+    let list = [&[2, 0, 0, 0][..], &list].concat();
+    let key = b"SCHILY.xattr.system.posix_acl_default=";
+    let length = format!("{} ", key.len() + list.len() + 4);
+    let record = [length.as_bytes(), key, &list, b"\n"].concat();
+    let entries = [
+        folder("work/"),
+        entry("pax", b'x', &record, ""),
+        folder("work/d/"),
+        folder("work/d/e/"),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let mut budget = Budget::new(MIB, 100, &|_| true);
+    unpack_into(
+        &stream(&entries)[..],
+        dir.path(),
+        &Slot::defaults(),
+        &mut budget,
+    )
+    .unwrap();
+    let lists = |path: &str| crate::picture::xattrs(&dir.path().join(path));
+    let kept = ("system.posix_acl_default".to_owned(), list);
+    assert_eq!(lists("work/d"), [kept]);
+    assert_eq!(lists("work/d/e"), []);
+}
+
+#[test]
+fn a_mark_that_finds_no_place_beside_attributes_is_the_archives_fault() {
+    let names: Vec<_> = (0..400)
+        .map(|at| format!("SCHILY.xattr.user.{at:03}"))
+        .collect();
+    let mut full = 0;
+    for count in 0..names.len() {
+        let said: Vec<_> = names[..count].iter().map(|name| (&name[..], "")).collect();
+        let entries = [
+            folder("work/"),
+            pax(&said),
+            folder("work/d/"),
+            file("work/d/.wh..wh..opq"),
+        ];
+        let dir = tempfile::tempdir().unwrap();
+        let mut budget = Budget::new(MIB, 100, &|_| true);
+        let stream = stream(&entries);
+        let done = unpack_into(&stream, dir.path(), &Slot::defaults(), &mut budget);
+        if let Err(error) = done {
+            let told = error.to_string();
+            assert!(told.contains("has attributes that this file"), "{told}");
+            full += u32::from(told.contains(".wh."));
+        }
+    }
+    assert!(full > 0, "the mark always found its place");
 }
 
 #[test]

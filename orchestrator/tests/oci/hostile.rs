@@ -343,17 +343,25 @@ fn blob(layout: &Path, digest: &str) -> PathBuf {
 
 /// What an import of the changed layout says; nothing of it may be left.
 pub(crate) fn failed(change: impl FnOnce(&mut Layout)) -> String {
+    failed_by(change, |other, path| {
+        import_within(other, path, 1 << 26, 1000)
+            .unwrap_err()
+            .to_string()
+    })
+}
+
+/// [`failed`] by another import than the usual one.
+pub(crate) fn failed_by(
+    change: impl FnOnce(&mut Layout),
+    import: impl FnOnce(&mut World, &Path) -> String,
+) -> String {
     let world = odd_world();
     let path = world.path("out");
     export(&world, Compress::None, &path);
     let mut layout = Layout::open(&path);
     change(&mut layout);
     layout.save();
-    left_nothing(|other| {
-        import_within(other, &path, 1 << 26, 1000)
-            .unwrap_err()
-            .to_string()
-    })
+    left_nothing(|other| import(other, &path))
 }
 
 fn left_nothing(run: impl FnOnce(&mut World) -> String) -> String {

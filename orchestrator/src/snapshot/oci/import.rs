@@ -3,6 +3,7 @@
 //! unpacked before anything is visible. A failed import leaves nothing.
 
 use std::{
+    collections::HashSet,
     io::{self, BufReader, Read},
     path::{Path, PathBuf},
 };
@@ -19,7 +20,7 @@ use super::{
     history::{self, FORM, History},
     image::{Config, Descriptor, INDEX, Index, LAYERS_MAX, Layout, MANIFEST, Manifest},
     layout::{Source, keep},
-    read::{Kind, Reader, TarError},
+    read::{Entry, Kind, Reader, TarError},
     squeeze::unsqueeze,
     unpack::{Budget, Target, unpack},
 };
@@ -51,7 +52,7 @@ struct Layer {
 pub struct Records {
     /// Checked.
     pub history: History,
-    /// A file per tick, `<tick>.jsonl`; not checked, as nothing depends on it.
+    /// A file per tick of the history, `<tick>.jsonl`; its content is not checked, as nothing depends on it.
     pub transcripts: PathBuf,
 }
 
@@ -142,33 +143,27 @@ impl Archive {
         let file = Source(&self.folder).blob(&layer.stored)?;
         let stream = unsqueeze(layer.compress, file).map_err(|error| layer.fault(error))?;
         let mut reader = Reader::new(stream);
-        let mut records = None;
+        let mut received = Received::default();
         while let Some(entry) = reader.next().map_err(OciError::Tar)? {
+            budget.take_entry(&entry)?;
             let bad = |reason| OciError::entry(&entry.path, reason);
-            let name = std::str::from_utf8(&entry.path).map_err(|_| bad("is no record"))?;
-            let shown = format!("{name}/");
-            match entry.kind {
-                Kind::Folder if [history::FOLDER, history::TRANSCRIPTS].contains(&&*shown) => {}
-                Kind::File if name == history::RECORDS && records.is_none() => {
+            match received.place_of(&entry).map_err(bad)? {
+                Place::Folder => {}
+                Place::History => {
                     budget.take(entry.length)?;
                     let lines = BufReader::with_capacity(1 << 16, Content(&mut reader));
-                    records = Some(History::read(lines, self.layers())?);
+                    received.put(History::read(lines, self.layers())?);
                 }
-                Kind::File => {
-                    let tick = name.strip_prefix(history::TRANSCRIPTS);
-                    let tick = tick.and_then(|name| name.strip_suffix(".jsonl"));
-                    let tick: Option<TickId> = tick.and_then(|tick| tick.parse().ok());
-                    let tick = tick.ok_or_else(|| bad("is no record"))?;
+                Place::Transcript(tick) => {
                     let to = aside.join(format!("{tick}.jsonl"));
                     keep(&mut reader, &entry.path, &to, budget)?;
                 }
-                _ => return Err(bad("is no record")),
             }
         }
         layer.check(reader.finish().map_err(OciError::Tar)?.diff_id())?;
-        let records = records.ok_or_else(|| OciError::bad("the records", "they are missing"))?;
+        let missing = || OciError::bad("the records", "they are missing");
         Ok(Records {
-            history: records,
+            history: received.history.ok_or_else(missing)?,
             transcripts: aside.to_owned(),
         })
     }
@@ -199,6 +194,61 @@ impl Archive {
         let (stream, used) = unpacked.map_err(|error| layer.within(error))?;
         layer.check(stream.diff_id())?;
         Ok(used)
+    }
+}
+
+/// What of the records has come; each part comes once.
+#[derive(Default)]
+struct Received {
+    folders: HashSet<Vec<u8>>,
+    history: Option<History>,
+    /// Those of the history whose transcript has not come.
+    ticks: HashSet<TickId>,
+}
+
+/// Where an entry of the records goes.
+enum Place {
+    Folder,
+    History,
+    Transcript(TickId),
+}
+
+impl Received {
+    /// Or why it goes nowhere.
+    fn place_of(&mut self, entry: &Entry) -> Result<Place, &'static str> {
+        let name = std::str::from_utf8(&entry.path).map_err(|_| "is no record")?;
+        let is_folder = [history::FOLDER, history::TRANSCRIPTS]
+            .iter()
+            .any(|folder| folder.strip_suffix('/') == Some(name));
+        match entry.kind {
+            Kind::Folder if is_folder => match self.folders.insert(entry.path.clone()) {
+                true => Ok(Place::Folder),
+                false => Err("is there twice"),
+            },
+            Kind::File if name == history::RECORDS => match self.history {
+                None => Ok(Place::History),
+                Some(_) => Err("is there twice"),
+            },
+            Kind::File => self.transcript(name),
+            _ => Err("is no record"),
+        }
+    }
+
+    /// As many as the history has ticks.
+    fn transcript(&mut self, name: &str) -> Result<Place, &'static str> {
+        let tick = name.strip_prefix(history::TRANSCRIPTS);
+        let tick = tick.and_then(|name| name.strip_suffix(".jsonl"));
+        let tick = tick.and_then(|tick| tick.parse().ok());
+        let tick: TickId = tick.ok_or("is no record")?;
+        match self.ticks.remove(&tick) {
+            true => Ok(Place::Transcript(tick)),
+            false => Err("is there twice, or the transcript of no tick in the history before it"),
+        }
+    }
+
+    fn put(&mut self, history: History) {
+        self.ticks = history.ticks.iter().map(|row| row.id).collect();
+        self.history = Some(history);
     }
 }
 

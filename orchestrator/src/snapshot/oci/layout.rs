@@ -159,6 +159,7 @@ pub fn receive(from: impl Read, into: &Path, budget: &mut Budget<'_>) -> Result<
         if entries > 2 * image::LAYERS_MAX {
             return Err(OciError::Limit("it holds too many blobs".to_owned()));
         }
+        budget.take_entry(&entry)?;
         let path = entry.path.strip_prefix(b"./").unwrap_or(&entry.path);
         let name = std::str::from_utf8(path).unwrap_or_default();
         let folder = [".", "", "blobs", BLOBS].contains(&name.trim_end_matches('/'));
@@ -178,7 +179,7 @@ pub fn receive(from: impl Read, into: &Path, budget: &mut Budget<'_>) -> Result<
     Ok(())
 }
 
-/// Copies the content of the entry `path` into the new file `to`.
+/// Copies the content of the entry `path`, itself taken from the budget, into the new file `to`.
 pub(super) fn keep<R: Read>(
     reader: &mut Reader<R>,
     path: &[u8],

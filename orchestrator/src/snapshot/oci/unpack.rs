@@ -62,6 +62,8 @@ const ASK: u64 = 64 << 20;
 const READ: usize = 256 << 10;
 /// Of passwd or group.
 const BESIDE_MAX: u64 = 2 << 20;
+/// What is held in memory of one layer's folders until its end: some 700,000 with paths of 100 bytes.
+const HELD_MAX: usize = 128 << 20;
 
 impl<'a> Budget<'a> {
     /// See the fields.
@@ -96,6 +98,12 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
+    /// An entry, and what its header and records say.
+    pub(super) fn take_entry(&mut self, entry: &Entry) -> Result<(), OciError> {
+        self.take_inode()?;
+        self.take((entry.path.len() + entry.target.len() + weight(&entry.xattrs)) as u64)
+    }
+
     fn take_inode(&mut self) -> Result<(), OciError> {
         let left = self.inodes.checked_sub(1);
         self.inodes =
@@ -119,6 +127,7 @@ pub(super) fn unpack<R: Read>(
         budget,
         notes,
         folders: targets.iter().map(|_| Vec::new()).collect(),
+        held: 0,
         placers: targets
             .iter()
             .map(|target| Placer::new(&target.out, &target.aside))
@@ -126,13 +135,7 @@ pub(super) fn unpack<R: Read>(
         buffer: vec![0; READ],
     };
     while let Some(entry) = reader.next().map_err(OciError::Tar)? {
-        unpacker.budget.take_inode()?;
-        let said = entry
-            .xattrs
-            .iter()
-            .map(|(name, value)| name.len() + value.len());
-        let said = entry.path.len() + entry.target.len() + said.sum::<usize>();
-        unpacker.budget.take(said as u64)?;
+        unpacker.budget.take_entry(&entry)?;
         unpacker.add(&mut reader, entry)?;
     }
     unpacker.settle()?;
@@ -141,10 +144,14 @@ pub(super) fn unpack<R: Read>(
     Ok((reader.finish().map_err(OciError::Tar)?, used))
 }
 
+type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a folder gets when all is in it.
 struct Folder {
     path: Vec<u8>,
     meta: Meta,
-    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Access lists: what is made in a folder would inherit them.
+    lists: Xattrs,
 }
 
 struct Unpacker<'a, 'b> {
@@ -152,8 +159,10 @@ struct Unpacker<'a, 'b> {
     beside: &'a Beside,
     budget: &'a mut Budget<'b>,
     notes: &'a mut Notes,
-    /// Per slot its folders, whose attributes are set when all is in them.
+    /// Per slot its folders, in the order they came.
     folders: Vec<Vec<Folder>>,
+    /// Bytes of them.
+    held: usize,
     placers: Vec<Placer<'a>>,
     buffer: Vec<u8>,
 }
@@ -203,7 +212,7 @@ impl Unpacker<'_, '_> {
             }
             Meaning::Opaque if place.parent.is_empty() => Err(bad("hides a whole slot")),
             Meaning::Opaque => {
-                let mark = ops::set_xattr(&attrs::through(&dir, b"."), attrs::OPAQUE, b"y");
+                let mark = set_xattr(&attrs::through(&dir, b"."), attrs::OPAQUE, b"y");
                 made(mark, out, &path)
             }
             Meaning::Hides(name) => made(ops::white_out(&dir, name), out, &path),
@@ -241,14 +250,38 @@ impl Unpacker<'_, '_> {
     }
 
     fn add_root(&mut self, slot: usize, entry: Entry) -> Result<(), OciError> {
-        let folders = &mut self.folders[slot];
-        if !folders.is_empty() {
+        if !self.folders[slot].is_empty() {
             return Err(OciError::entry(&entry.path, "is there twice, or too late"));
         }
-        folders.push(Folder {
-            path: Vec::new(),
+        let root = self.targets[slot].out.must(b"")?;
+        self.begin_folder(slot, &root, b".", Vec::new(), entry)
+    }
+
+    /// The folder `name` in `dir` was made; what would change by what comes into it waits.
+    fn begin_folder(
+        &mut self,
+        slot: usize,
+        dir: &OwnedFd,
+        name: &[u8],
+        path: Vec<u8>,
+        entry: Entry,
+    ) -> Result<(), OciError> {
+        let is_list = |(name, _): &(Vec<u8>, Vec<u8>)| name.starts_with(b"system.");
+        let (lists, users): (Xattrs, Xattrs) = entry.xattrs.into_iter().partition(is_list);
+        self.held += size_of::<Folder>() + path.len() + weight(&lists);
+        if self.held > HELD_MAX {
+            let mib = HELD_MAX >> 20;
+            return Err(OciError::Limit(format!(
+                "the folders of one layer have more than {mib} MiB of paths and access lists: \
+                 export a state with fewer folders"
+            )));
+        }
+        let set = set_xattrs(&attrs::through(dir, name), &users);
+        made(set, &self.targets[slot].out, &entry.path)?;
+        self.folders[slot].push(Folder {
+            path,
             meta: entry.meta,
-            xattrs: entry.xattrs,
+            lists,
         });
         Ok(())
     }
@@ -272,12 +305,7 @@ impl Unpacker<'_, '_> {
         match entry.kind {
             Kind::Folder => {
                 made(ops::make_dir(dir, name, 0o700), out, &entry.path)?;
-                self.folders[slot].push(Folder {
-                    path: join(parent, name),
-                    meta: entry.meta,
-                    xattrs: entry.xattrs,
-                });
-                Ok(())
+                self.begin_folder(slot, dir, name, join(parent, name), entry)
             }
             Kind::File => self.add_file(reader, &entry, slot, parent, dir, name),
             Kind::Symlink => {
@@ -482,13 +510,13 @@ impl Unpacker<'_, '_> {
         Ok(self.placers[slot].place_as(&source, to, parent)?)
     }
 
-    /// Folders get their attributes last, children before parents.
+    /// Folders get the rest of their attributes last, children before parents.
     fn settle(&mut self) -> Result<(), OciError> {
         for (target, folders) in self.targets.iter().zip(&self.folders) {
             for folder in folders.iter().rev() {
                 let set = || {
                     let dir = target.out.dir(&folder.path)?;
-                    dress(&dir, b".", &folder.meta, &folder.xattrs)
+                    dress(&dir, b".", &folder.meta, &folder.lists)
                 };
                 made(set(), &target.out, &folder.path)?;
             }
@@ -585,17 +613,28 @@ fn dress(
     meta: &Meta,
     xattrs: &[(Vec<u8>, Vec<u8>)],
 ) -> rustix::io::Result<()> {
-    let path = attrs::through(dir, name);
-    for (xattr, value) in xattrs {
-        ops::set_xattr(&path, xattr, value).map_err(|error| match error {
-            // More than fits beside an inode, or a folder's list for a file; the disk may be empty.
-            Errno::NOSPC | Errno::ACCESS => Errno::TOOBIG,
-            other => other,
-        })?;
-    }
+    set_xattrs(&attrs::through(dir, name), xattrs)?;
     ops::set_owner(dir, name, meta.uid, meta.gid)?;
     ops::set_mode(dir, name, meta.mode)?;
     ops::set_mtime(dir, name, meta.mtime)
+}
+
+fn set_xattrs(path: &[u8], xattrs: &[(Vec<u8>, Vec<u8>)]) -> rustix::io::Result<()> {
+    let mut all = xattrs.iter();
+    all.try_for_each(|(name, value)| set_xattr(path, name, value))
+}
+
+fn set_xattr(path: &[u8], name: &[u8], value: &[u8]) -> rustix::io::Result<()> {
+    ops::set_xattr(path, name, value).map_err(|error| match error {
+        // More than fits beside an inode, or a folder's list for a file; the disk may be empty.
+        Errno::NOSPC | Errno::ACCESS => Errno::TOOBIG,
+        other => other,
+    })
+}
+
+fn weight(xattrs: &[(Vec<u8>, Vec<u8>)]) -> usize {
+    let each = xattrs.iter().map(|(name, value)| name.len() + value.len());
+    each.sum()
 }
 
 /// The system's refusals that an archive can bring about are the archive's fault.
