@@ -89,7 +89,7 @@ async fn events(
 ) -> Result<Response, Problem> {
     let tick = api.commands.find_tick(&id).await?;
     // The header is newer: a browser that connects again leaves the query as it was.
-    let seen = Seen::of(asked.after.as_deref().unwrap_or_default())?;
+    let seen = Seen::of(asked.after.as_deref().unwrap_or("0"))?;
     let seen = match headers.get("last-event-id") {
         Some(value) => Seen::of(&String::from_utf8_lossy(value.as_bytes()))?,
         None => seen,
@@ -122,7 +122,6 @@ enum Seen {
 impl Seen {
     fn of(id: &str) -> Result<Seen, Problem> {
         match id {
-            "" => Ok(Seen::Line(0)),
             END => Ok(Seen::End),
             text => text.parse().map(Seen::Line).map_err(|_| bad_id(text)),
         }

@@ -23,8 +23,9 @@ pub struct SendBody {
         pattern = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
     )]
     pub text: String,
-    /// Uploaded before by `POST /v1/blobs`.
+    /// Uploaded before by `POST /v1/blobs`; at most 10, unless the configuration says otherwise.
     #[serde(default)]
+    #[schema(max_items = 10)]
     pub files: Vec<NewFile>,
     /// Who says it, as the agent's history shows it; `api` where it is left out.
     #[serde(default)]
