@@ -438,7 +438,7 @@ fn what_does_not_fit_is_refused_in_a_sentence_and_leaves_nothing() {
         "ls",
         &files(&[("a", reply.as_str().expect("a hash"))]),
     );
-    told.problem(400, "invalid");
+    told.problem(409, "conflict");
     assert_eq!(server.sql("SELECT count(*) FROM messages"), "1");
     assert_eq!(server.sql("SELECT count(*) FROM message_files"), "0");
 }

@@ -48,7 +48,7 @@ const END: &str = "end";
 #[serde(default, deny_unknown_fields)]
 struct Resume {
     /// The id of the last event that was seen.
-    #[param(pattern = "^([0-9]{1,19}|end)?$")]
+    #[param(pattern = "^([0-9]{1,19}|end)$")]
     after: Option<String>,
 }
 
