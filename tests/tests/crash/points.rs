@@ -338,7 +338,7 @@ fn while_garbage_is_removed() {
         scene.server.start();
         scene.agent = keeper.clone();
         scene.assert_tidy();
-        assert_eq!(scene.server.sql("SELECT count(*) FROM layers"), "1");
+        scene.server.until_sql("SELECT count(*) FROM layers", "1");
         assert_eq!(scene.say("cat first"), "one");
     }
     scene.end();
