@@ -812,9 +812,10 @@ fn a_folder_of_many_files_is_listed_whole_and_the_api_gives_it_in_pages() {
     assert!(first.expect("a path") > &last[..], "{page}");
     assert!(
         get("limit=1&after=/home/x")
-            .problem(400, "invalid")
+            .problem(404, "not-found")
             .contains("first page")
     );
+    get("limit=1&after=x").problem(400, "invalid");
     assert!(
         get("limit=5000")
             .problem(400, "invalid")
