@@ -246,10 +246,12 @@ fn the_document_is_true() {
         true => ("240", &[]),
         false => ("60", &["--seed", "1"]),
     };
-    let (holds, told) = refute(&server, &document, seconds, more);
+    // It cannot make archives; `travel` and the fuzzers send those.
+    let more = [more, &["--exclude-operation-id", "receive"]].concat();
+    let (holds, told) = refute(&server, &document, seconds, &more);
     assert!(holds, "{told}");
-    let all = operations(&document).len();
-    assert!(told.contains(&format!("Tested: {all}\n")), "{told}");
+    let tried = operations(&document).len() - 1;
+    assert!(told.contains(&format!("Tested: {tried}\n")), "{told}");
     assert!(server.running(), "{}", server.log());
     assert_eq!(ask(&server, &get("/readyz")).status, 200);
 }
