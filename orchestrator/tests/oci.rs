@@ -13,8 +13,6 @@ mod picture;
 mod random;
 #[path = "oci/round_trip.rs"]
 mod round_trip;
-#[path = "oci/speed.rs"]
-mod speed;
 #[path = "snapshot/steps.rs"]
 mod steps;
 #[path = "oci/tools.rs"]
