@@ -4,6 +4,8 @@ pub mod bench;
 pub mod browser;
 pub mod crowd;
 pub mod engine;
+pub mod fake;
+pub mod fake_telegram;
 pub mod front;
 pub mod http;
 pub mod second_engine;

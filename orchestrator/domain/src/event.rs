@@ -4,9 +4,11 @@
 //! one message, who may speak, which agent answers) is decided in one place for all platforms, by
 //! `Inbox`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Author, ThreadKey};
+use crate::{Author, ThreadKey, thread::escaped};
 
 /// A channel, chat or direct conversation: a [`ThreadKey`] without its thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,6 +30,14 @@ impl Channel {
             channel: self.channel.clone(),
             thread: thread.into(),
         }
+    }
+}
+
+/// `platform/workspace/channel`, escaped like a [`ThreadKey`].
+impl fmt::Display for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [&self.platform, &self.workspace, &self.channel];
+        f.write_str(&parts.map(|part| escaped(part)).join("/"))
     }
 }
 

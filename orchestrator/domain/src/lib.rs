@@ -4,6 +4,7 @@
 mod apology;
 mod attachment;
 mod author;
+pub mod chat;
 mod event;
 mod id;
 mod inbox;
@@ -26,7 +27,7 @@ pub use id::{
     AgentId, BaseId, BlobHash, DeliveryId, IdError, InstallationId, LayerId, MessageId, SnapshotId,
     ThreadId, TickId,
 };
-pub use inbox::{Accepted, Arrival, Inbox, InboxError};
+pub use inbox::{Accepted, Arrival, Inbox, InboxError, Incoming, Link, Mark, Recent};
 pub use limits::Limits;
 pub use message::{MAX_TEXT, MessageOutcome, NewMessage, TextError, check_caption, check_text};
 pub use platform::{DeliverError, Platform};

@@ -33,9 +33,13 @@ impl ThreadKey {
 impl fmt::Display for ThreadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [&self.platform, &self.workspace, &self.channel, &self.thread];
-        let escaped = parts.map(|part| part.replace('%', "%25").replace('/', "%2F"));
-        f.write_str(&escaped.join("/"))
+        f.write_str(&parts.map(|part| escaped(part)).join("/"))
     }
+}
+
+/// One part of a key.
+pub(crate) fn escaped(part: &str) -> String {
+    part.replace('%', "%25").replace('/', "%2F")
 }
 
 /// A text that no thread key encodes to.
