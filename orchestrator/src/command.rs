@@ -150,7 +150,7 @@ impl Commands {
             backend: tools.backend.clone(),
             images: tools.images.clone(),
             bases,
-            inbox: DurableInbox::new(tools.db.clone(), worker.queue.clone(), limits),
+            inbox: worker.inbox(limits),
             blobs: tools.blobs.clone(),
             limits,
             uploads: Arc::new(Semaphore::new(attachments::UPLOADS)),

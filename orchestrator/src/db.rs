@@ -5,6 +5,7 @@
 //! transactions start as `BEGIN IMMEDIATE`, so no lock error reaches a tick.
 
 pub mod agents;
+pub mod arrivals;
 pub mod attachments;
 pub mod claims;
 pub mod copy;
@@ -17,6 +18,7 @@ pub mod installation;
 pub mod messages;
 pub mod pins;
 pub mod portable;
+pub mod posts;
 pub mod retention;
 pub mod shown;
 pub mod snapshots;

@@ -1,15 +1,23 @@
 //! Where arrivals become durable: stored raw with their place in the lane, then acknowledged. Files
 //! were uploaded before; a message names them.
 
+pub mod access;
+pub mod decide;
+pub mod route;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use mayfly_domain::{Accepted, Arrival, AttachmentLimits, Inbox, InboxError};
+use mayfly_domain::{
+    Accepted, Arrival, AttachmentLimits, Inbox, InboxError, Incoming, Link, Mark, Recent,
+};
 
 use crate::{
+    bell::Bell,
     db::{Db, messages::Acceptance},
     faults,
     queue::Queue,
+    trouble::{Source, Trouble},
 };
 
 /// The one accept path of every platform.
@@ -18,12 +26,27 @@ pub struct DurableInbox {
     db: Db,
     queue: Arc<dyn Queue>,
     limits: AttachmentLimits,
+    /// Rung when events of platforms wait to be applied.
+    bell: Bell,
+    trouble: Trouble,
 }
 
 impl DurableInbox {
     /// An inbox over this database, waking this queue.
-    pub fn new(db: Db, queue: Arc<dyn Queue>, limits: AttachmentLimits) -> Self {
-        DurableInbox { db, queue, limits }
+    pub fn new(
+        db: Db,
+        queue: Arc<dyn Queue>,
+        limits: AttachmentLimits,
+        bell: Bell,
+        trouble: Trouble,
+    ) -> Self {
+        DurableInbox {
+            db,
+            queue,
+            limits,
+            bell,
+            trouble,
+        }
     }
 }
 
@@ -43,5 +66,35 @@ impl Inbox for DurableInbox {
             .offer(accepted.agent, std::time::Duration::ZERO)
             .await;
         Ok(accepted)
+    }
+
+    async fn take(&self, events: Vec<Incoming>, mark: Option<Mark>) -> Result<(), InboxError> {
+        let stored = self.db.take_events(&events, mark.as_ref()).await;
+        let new = stored.map_err(|error| InboxError::Storage(Box::new(error)))?;
+        faults::point("take.after");
+        if new > 0 {
+            self.bell.ring();
+        }
+        Ok(())
+    }
+
+    async fn mark(&self, platform: &str, name: &str) -> Result<Option<(String, i64)>, InboxError> {
+        let mark = self.db.mark(platform, name).await;
+        mark.map_err(|error| InboxError::Storage(Box::new(error)))
+    }
+
+    async fn recent(&self, platform: &str, most: usize) -> Result<Vec<Recent>, InboxError> {
+        let recent = self.db.recent(platform, most).await;
+        recent.map_err(|error| InboxError::Storage(Box::new(error)))
+    }
+
+    fn link(&self, platform: &'static str, link: Link) {
+        match link {
+            Link::Up => self.trouble.clear(Source::Platform(platform)),
+            Link::Down(why) => {
+                let told = format!("no connection to {platform}: {why}");
+                self.trouble.raise(Source::Platform(platform), told);
+            }
+        }
     }
 }

@@ -18,6 +18,8 @@ pub enum Source {
     Disk,
     /// A lane whose next message cannot run: for want of its image, its profile, the engine.
     Lane(AgentId),
+    /// The connection to a platform.
+    Platform(&'static str),
 }
 
 /// See the module; cheap to clone.

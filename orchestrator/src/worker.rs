@@ -5,7 +5,7 @@ pub mod running;
 
 use std::{sync::Arc, time::Duration};
 
-use mayfly_domain::{AgentId, Apology, SandboxRef, TickId};
+use mayfly_domain::{AgentId, Apology, AttachmentLimits, SandboxRef, TickId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,7 @@ use crate::{
     bell::Bell,
     clock::{self, LEASE, Lease, RENEWAL, STALE},
     db::{DbError, agents::Agent, messages::Message},
+    inbox::DurableInbox,
     observe,
     queue::Queue,
     sandbox::{BackendError, Image, Names},
@@ -103,6 +104,17 @@ const SOON: Duration = Duration::from_millis(500);
 const WAIT: Duration = Duration::from_secs(2);
 
 impl Worker {
+    /// Where what arrives becomes this worker's work.
+    pub fn inbox(&self, limits: AttachmentLimits) -> DurableInbox {
+        DurableInbox::new(
+            self.tools.db.clone(),
+            self.queue.clone(),
+            limits,
+            self.bell.clone(),
+            self.trouble.clone(),
+        )
+    }
+
     /// Takes lanes until the process comes to rest.
     pub async fn serve(self) -> Result<(), DbError> {
         let stopping = self.tools.supervisor.stopping();

@@ -109,5 +109,5 @@ pub trait Inbox: Send + Sync {
     async fn recent(&self, platform: &str, most: usize) -> Result<Vec<Recent>, InboxError>;
 
     /// Says how the connection is whenever that changes.
-    fn link(&self, platform: &str, link: Link);
+    fn link(&self, platform: &'static str, link: Link);
 }

@@ -320,7 +320,11 @@ fn base(row: &AnyRow) -> Result<Base, DbError> {
     })
 }
 
-async fn insert_agent(tx: &mut Tx, agent: &Agent, thread: &ThreadKey) -> Result<(), DbError> {
+pub(super) async fn insert_agent(
+    tx: &mut Tx,
+    agent: &Agent,
+    thread: &ThreadKey,
+) -> Result<(), DbError> {
     sqlx::query(
         "INSERT INTO agents (id, profile, sandbox, image, base, head, forked_from, created_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",

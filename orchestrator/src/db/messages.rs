@@ -2,12 +2,14 @@
 
 use mayfly_domain::{
     Accepted, AgentId, Arrival, AttachmentError, AttachmentLimits, Author, MessageId,
-    MessageOutcome, SandboxRef, ThreadId,
+    MessageOutcome, NewMessage, SandboxRef, ThreadId, ThreadKey,
 };
+use std::time::Duration;
+
 use sqlx::{Row as _, any::AnyRow};
 
 use super::{
-    Db, DbError,
+    Db, DbError, Tx,
     attachments::{attach, uploaded},
     deliveries::{NewDelivery, owe},
     ids, parse, parse_opt,
@@ -90,6 +92,64 @@ pub(super) fn message(row: &AnyRow) -> Result<Message, DbError> {
     })
 }
 
+/// A thread with its agent, and the next place in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lane {
+    pub(super) thread: ThreadId,
+    pub(super) agent: AgentId,
+    seq: i64,
+}
+
+impl Lane {
+    /// Takes the next place, where a living agent has the thread. The thread's row is taken first:
+    /// commit order becomes lane order.
+    pub(super) async fn of(tx: &mut Tx, thread: &ThreadKey) -> Result<Option<Lane>, DbError> {
+        let row = sqlx::query(
+            "UPDATE threads SET next_seq = next_seq + 1 WHERE key = $1
+             AND EXISTS (SELECT 1 FROM agents a WHERE a.id = threads.agent AND a.removed_at IS NULL)
+             RETURNING id, agent, next_seq",
+        )
+        .bind(thread.to_string())
+        .fetch_optional(&mut **tx)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let (id, agent): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        Ok(Some(Lane {
+            thread: parse("threads", &id, "id", &id)?,
+            agent: parse("threads", &id, "agent", &agent)?,
+            seq: row.try_get(2)?,
+        }))
+    }
+}
+
+/// A message in its lane, which may start after this time.
+pub(super) async fn insert_message(
+    tx: &mut Tx,
+    lane: &Lane,
+    id: MessageId,
+    author: &Author,
+    text: &str,
+    after: Duration,
+) -> Result<(), DbError> {
+    let now = clock::unix_ms();
+    sqlx::query(
+        "INSERT INTO messages (id, agent, thread, seq, author_id, author_name, text, created_at,
+         claimable_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    )
+    .bind(id.to_string())
+    .bind(lane.agent.to_string())
+    .bind(lane.thread.to_string())
+    .bind(lane.seq)
+    .bind(&author.id)
+    .bind(&author.name)
+    .bind(text)
+    .bind(now)
+    .bind(now + after.as_millis() as i64)
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
 impl Db {
     /// Stores an arrival, the message's place in its lane and its files in one transaction.
     pub async fn accept(
@@ -99,34 +159,23 @@ impl Db {
     ) -> Result<Acceptance, DbError> {
         let now = clock::unix_ms();
         let mut tx = self.begin().await?;
-        // The thread's row is taken first: commit order becomes lane order.
-        let thread = sqlx::query(
-            "UPDATE threads SET next_seq = next_seq + 1 WHERE key = $1
-             AND EXISTS (SELECT 1 FROM agents a WHERE a.id = threads.agent AND a.removed_at IS NULL)
-             RETURNING id, agent, next_seq",
-        )
-        .bind(arrival.thread.to_string())
-        .fetch_optional(&mut *tx)
-        .await?;
-        let Some(thread) = thread else {
+        let Some(lane) = Lane::of(&mut tx, &arrival.thread).await? else {
             return Ok(Acceptance::NoAgent);
         };
-        let (thread_id, agent): (String, String) = (thread.try_get(0)?, thread.try_get(1)?);
         let earlier = sqlx::query(
             "SELECT a.message, a.raw FROM arrivals a WHERE a.thread = $1 AND a.key = $2",
         )
-        .bind(&thread_id)
+        .bind(lane.thread.to_string())
         .bind(&arrival.key)
         .fetch_optional(&mut *tx)
         .await?;
-        let agent_id: AgentId = parse("threads", &thread_id, "agent", &agent)?;
         if let Some(earlier) = earlier {
             let raw: Vec<u8> = earlier.try_get(1)?;
             let message: Option<String> = earlier.try_get(0)?;
             return Ok(match message {
                 Some(message) if raw == arrival.raw => Acceptance::Accepted(Accepted {
                     message: parse("arrivals", &arrival.key, "message", &message)?,
-                    agent: agent_id,
+                    agent: lane.agent,
                     new: false,
                 }),
                 _ => Acceptance::KeyReused,
@@ -145,7 +194,7 @@ impl Db {
             "INSERT INTO arrivals (thread, key, raw, message, received_at)
              VALUES ($1, $2, $3, $4, $5)",
         )
-        .bind(&thread_id)
+        .bind(lane.thread.to_string())
         .bind(&arrival.key)
         .bind(&arrival.raw)
         .bind(arrival.message.as_ref().map(|_| id.to_string()))
@@ -153,28 +202,22 @@ impl Db {
         .execute(&mut *tx)
         .await?;
         if let Some(message) = &arrival.message {
-            sqlx::query(
-                "INSERT INTO messages (id, agent, thread, seq, author_id, author_name, text,
-                 sandbox, created_at, claimable_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)",
-            )
-            .bind(id.to_string())
-            .bind(&agent)
-            .bind(&thread_id)
-            .bind(thread.try_get::<i64, _>(2)?)
-            .bind(&message.author.id)
-            .bind(&message.author.name)
-            .bind(&message.text)
-            .bind(message.sandbox.as_ref().map(SandboxRef::to_string))
-            .bind(now)
-            .execute(&mut *tx)
-            .await?;
+            let NewMessage { author, text, .. } = message;
+            insert_message(&mut tx, &lane, id, author, text, Duration::ZERO).await?;
+            if let Some(sandbox) = &message.sandbox {
+                sqlx::query("UPDATE messages SET sandbox = $2 WHERE id = $1")
+                    .bind(id.to_string())
+                    .bind(sandbox.to_string())
+                    .execute(&mut *tx)
+                    .await?;
+            }
             attach(&mut tx, id, &files).await?;
         }
         crate::faults::point("accept.inside");
         tx.commit().await?;
         Ok(Acceptance::Accepted(Accepted {
             message: id,
-            agent: agent_id,
+            agent: lane.agent,
             new: true,
         }))
     }

@@ -1,0 +1,443 @@
+//! Posts of platforms and the messages they become part of: one event, one transaction.
+
+use mayfly_domain::{
+    AgentId, Channel, Event, Happened, MessageId, PostId, Posted, RemoteFile, ThreadKey,
+};
+use sqlx::{AnyConnection, Row as _};
+
+use super::{
+    Db, DbError, Tx,
+    agents::{Agent, insert_agent},
+    arrivals::applied,
+    messages::{Lane, insert_message},
+    parse, parse_opt,
+};
+use crate::{
+    clock,
+    inbox::{
+        access::Access,
+        decide::{self, Becomes, Edit, Known, Part, Progress},
+    },
+};
+
+/// What came of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applied {
+    /// All that it means is written.
+    Done {
+        /// A lane that has something new, and when it may be looked at, from now.
+        lane: Option<(AgentId, std::time::Duration)>,
+        /// A post that became part of a message: its author may be shown that it was seen.
+        seen: Option<PostId>,
+    },
+    /// It opens a conversation: nothing is written, to be called again with an agent of this profile.
+    WantsAgent(String),
+}
+
+impl Applied {
+    fn nothing() -> Self {
+        Applied::Done {
+            lane: None,
+            seen: None,
+        }
+    }
+}
+
+impl Db {
+    /// Applies an event. `fresh` is the agent of a conversation that it opens.
+    pub async fn apply(
+        &self,
+        seq: i64,
+        event: &Event,
+        access: &Access,
+        fresh: Option<&Agent>,
+    ) -> Result<Applied, DbError> {
+        let mut tx = self.begin().await?;
+        let (done, state, message) = match &event.happened {
+            Happened::Posted(posted) => post(&mut tx, posted, access, fresh).await?,
+            Happened::Edited(posted) => edit(&mut tx, posted, access).await?,
+            Happened::Deleted(id) => delete(&mut tx, id).await?,
+            Happened::Moved { from, to } => {
+                move_channel(&mut tx, from, to).await?;
+                (Applied::nothing(), "moved".to_owned(), None)
+            }
+            Happened::Pressed(_) => (Applied::nothing(), "pressed".to_owned(), None),
+            Happened::Ignored(why) => (Applied::nothing(), why.clone(), None),
+        };
+        if let Applied::Done { .. } = done {
+            applied(&mut tx, seq, &state, message.as_deref()).await?;
+            crate::faults::point("apply.inside");
+            tx.commit().await?;
+        }
+        Ok(done)
+    }
+}
+
+/// What happened, the word for it, and the message it is part of.
+type Outcome = (Applied, String, Option<String>);
+
+fn ignored(why: &str) -> Outcome {
+    (Applied::nothing(), why.to_owned(), None)
+}
+
+fn part_of(message: MessageId, state: &str, done: Applied) -> Outcome {
+    (done, state.to_owned(), Some(message.to_string()))
+}
+
+async fn post(
+    tx: &mut Tx,
+    event: &Posted,
+    access: &Access,
+    fresh: Option<&Agent>,
+) -> Result<Outcome, DbError> {
+    let mut event = event.clone();
+    if let Some(answered) = &event.answers
+        && let Some(thread) = thread_of_post(tx, &event.id.channel, answered).await?
+    {
+        event.thread = thread;
+    }
+    let lane = Lane::of(tx, &event.thread).await?;
+    let earlier = earlier(tx, &event.id).await?;
+    let group = match &event.group {
+        Some(album) => album_of(tx, &event.id, album).await?,
+        None => None,
+    };
+    let known = Known {
+        bound: lane.is_some(),
+        verdict: access.judge(&event),
+        bot_turns: (bot_turns(tx, &event.thread).await?, access.max_bot_turns),
+        group,
+        post: earlier.clone(),
+    };
+    let whole = match &earlier {
+        Some((told, _)) => decide::joined(told, &event),
+        None => event.clone(),
+    };
+    let becomes = decide::posted(&known, &event);
+    let message = match &becomes {
+        Becomes::Nothing(why) => {
+            let message = earlier.and_then(|(_, part)| part).map(|part| part.message);
+            keep(tx, &whole, message).await?;
+            return Ok(ignored(why.as_str()));
+        }
+        Becomes::Joins { message, .. } => *message,
+        Becomes::Message { .. } | Becomes::FollowsUp { .. } => MessageId::new(),
+    };
+    let lane = match (lane, fresh) {
+        (Some(lane), _) => lane,
+        (None, Some(agent)) => open(tx, &whole.thread, agent).await?,
+        (None, None) => {
+            let profile = access.profile_of(&whole.id.channel).to_owned();
+            return Ok((Applied::WantsAgent(profile), String::new(), None));
+        }
+    };
+    let after = match becomes {
+        Becomes::Message { after } => {
+            insert_message(tx, &lane, message, &whole.author, &whole.text, after).await?;
+            want_files(tx, message, &whole.files).await?;
+            after
+        }
+        Becomes::FollowsUp { files } => {
+            let after = std::time::Duration::ZERO;
+            insert_message(tx, &lane, message, &whole.author, "", after).await?;
+            want_files(tx, message, &files).await?;
+            after
+        }
+        Becomes::Joins {
+            files, text, after, ..
+        } => {
+            want_files(tx, message, &files).await?;
+            grow(tx, message, text.as_deref(), after).await?;
+            after
+        }
+        Becomes::Nothing(_) => unreachable!("returned above"),
+    };
+    keep(tx, &whole, Some(message)).await?;
+    let done = Applied::Done {
+        lane: Some((lane.agent, after)),
+        seen: Some(whole.id.clone()),
+    };
+    Ok(part_of(message, "message", done))
+}
+
+async fn edit(tx: &mut Tx, event: &Posted, access: &Access) -> Result<Outcome, DbError> {
+    let Some((told, Some(part))) = earlier(tx, &event.id).await? else {
+        return Ok(ignored("edit of what is no message"));
+    };
+    let may = access.judge(event) == crate::inbox::access::Verdict::May;
+    match decide::edited(&told, part, event) {
+        Edit::Replaces(message) if may => {
+            replace(tx, message, &told.text, &event.text).await?;
+            let whole = Posted {
+                text: event.text.clone(),
+                ..told
+            };
+            keep(tx, &whole, Some(message)).await?;
+            Ok(part_of(message, "edited", Applied::nothing()))
+        }
+        Edit::Message if may => {
+            let Some(lane) = Lane::of(tx, &told.thread).await? else {
+                return Ok(ignored("edit where no agent is"));
+            };
+            let message = MessageId::new();
+            let after = std::time::Duration::ZERO;
+            insert_message(tx, &lane, message, &event.author, &event.text, after).await?;
+            let whole = Posted {
+                text: event.text.clone(),
+                ..told
+            };
+            keep(tx, &whole, Some(message)).await?;
+            let done = Applied::Done {
+                lane: Some((lane.agent, after)),
+                seen: Some(event.id.clone()),
+            };
+            Ok(part_of(message, "message", done))
+        }
+        _ => Ok(ignored("edit without effect")),
+    }
+}
+
+/// A post that is gone before its tick began takes its part of the message with it.
+async fn delete(tx: &mut Tx, id: &PostId) -> Result<Outcome, DbError> {
+    let Some((told, Some(part))) = earlier(tx, id).await? else {
+        return Ok(ignored("deletion of what is no message"));
+    };
+    if part.progress != Progress::Waits {
+        return Ok(ignored("deleted after it began"));
+    }
+    let others: i64 = sqlx::query(
+        "SELECT count(*) FROM posts WHERE message = $1 AND NOT (channel = $2 AND id = $3)",
+    )
+    .bind(part.message.to_string())
+    .bind(id.channel.to_string())
+    .bind(&id.id)
+    .fetch_one(&mut **tx)
+    .await?
+    .try_get(0)?;
+    if others > 0 {
+        replace(tx, part.message, &told.text, "").await?;
+        forget_files(tx, part.message, &told.files).await?;
+    } else {
+        sqlx::query(
+            "UPDATE messages SET outcome = 'withdrawn', reason = 'deleted by its author',
+             settled_at = $2 WHERE id = $1 AND outcome IS NULL",
+        )
+        .bind(part.message.to_string())
+        .bind(clock::unix_ms())
+        .execute(&mut **tx)
+        .await?;
+    }
+    sqlx::query("UPDATE posts SET message = NULL WHERE channel = $1 AND id = $2")
+        .bind(id.channel.to_string())
+        .bind(&id.id)
+        .execute(&mut **tx)
+        .await?;
+    Ok(part_of(part.message, "deleted", Applied::nothing()))
+}
+
+async fn move_channel(tx: &mut Tx, from: &Channel, to: &Channel) -> Result<(), DbError> {
+    let (from, to) = (from.to_string(), to.to_string());
+    for (table, column) in [("threads", "key"), ("posts", "thread")] {
+        let sql = format!(
+            "UPDATE {table} SET {column} = $2 || SUBSTR({column}, $3)
+             WHERE SUBSTR({column}, 1, $4) = $1 || '/'"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(&from)
+            .bind(&to)
+            .bind(from.chars().count() as i64 + 1)
+            .bind(from.chars().count() as i64 + 1)
+            .execute(&mut **tx)
+            .await?;
+    }
+    Ok(())
+}
+
+/// What earlier events told of a post of somebody else's, and the message it is part of.
+async fn earlier(tx: &mut Tx, id: &PostId) -> Result<Option<(Posted, Option<Part>)>, DbError> {
+    let row = sqlx::query("SELECT told, message FROM posts WHERE channel = $1 AND id = $2")
+        .bind(id.channel.to_string())
+        .bind(&id.id)
+        .fetch_optional(&mut **tx)
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    let told: Option<String> = row.try_get(0)?;
+    let Some(told) = told.and_then(|told| serde_json::from_str(&told).ok()) else {
+        return Ok(None);
+    };
+    let message: Option<String> = row.try_get(1)?;
+    let message = parse_opt("posts", &id.id, "message", message.as_deref())?;
+    let part = match message {
+        Some(message) => Some(progress(tx, message).await?),
+        None => None,
+    };
+    Ok(Some((told, part)))
+}
+
+async fn album_of(tx: &mut Tx, id: &PostId, album: &str) -> Result<Option<Part>, DbError> {
+    let row = sqlx::query(
+        "SELECT message FROM posts WHERE channel = $1 AND album = $2 AND message IS NOT NULL LIMIT 1",
+    )
+    .bind(id.channel.to_string())
+    .bind(album)
+    .fetch_optional(&mut **tx)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let message: String = row.try_get(0)?;
+    let message = parse("posts", album, "message", &message)?;
+    Ok(Some(progress(tx, message).await?))
+}
+
+async fn progress(tx: &mut Tx, message: MessageId) -> Result<Part, DbError> {
+    let row = sqlx::query(
+        "SELECT outcome, EXISTS (SELECT 1 FROM ticks t WHERE t.message = m.id) + 0
+         FROM messages m WHERE m.id = $1",
+    )
+    .bind(message.to_string())
+    .fetch_optional(&mut **tx)
+    .await?;
+    let Some(row) = row else {
+        let progress = Progress::Settled;
+        return Ok(Part { message, progress });
+    };
+    let outcome: Option<String> = row.try_get(0)?;
+    let progress = match (outcome, row.try_get::<i64, _>(1)?) {
+        (Some(_), _) => Progress::Settled,
+        (None, 0) => Progress::Waits,
+        (None, _) => Progress::Begun,
+    };
+    Ok(Part { message, progress })
+}
+
+async fn thread_of_post(
+    tx: &mut Tx,
+    channel: &Channel,
+    post: &str,
+) -> Result<Option<ThreadKey>, DbError> {
+    let row = sqlx::query("SELECT thread FROM posts WHERE channel = $1 AND id = $2")
+        .bind(channel.to_string())
+        .bind(post)
+        .fetch_optional(&mut **tx)
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    let key: String = row.try_get(0)?;
+    Ok(Some(parse("posts", post, "thread", &key)?))
+}
+
+/// Messages of programs since a person last wrote in a thread.
+async fn bot_turns(tx: &mut Tx, thread: &ThreadKey) -> Result<u32, DbError> {
+    let rows = sqlx::query(
+        "SELECT told FROM posts WHERE thread = $1 AND told IS NOT NULL AND message IS NOT NULL
+         ORDER BY created_at DESC, id DESC LIMIT 50",
+    )
+    .bind(thread.to_string())
+    .fetch_all(&mut **tx)
+    .await?;
+    let mut turns = 0;
+    for row in rows {
+        let told: String = row.try_get(0)?;
+        match serde_json::from_str::<Posted>(&told) {
+            Ok(told) if told.by_bot => turns += 1,
+            _ => break,
+        }
+    }
+    Ok(turns)
+}
+
+async fn keep(tx: &mut Tx, whole: &Posted, message: Option<MessageId>) -> Result<(), DbError> {
+    let told = serde_json::to_string(whole).expect("posts are plain");
+    sqlx::query(
+        "INSERT INTO posts (channel, id, thread, told, album, message, created_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (channel, id) DO UPDATE
+         SET told = excluded.told, message = COALESCE(excluded.message, posts.message)",
+    )
+    .bind(whole.id.channel.to_string())
+    .bind(&whole.id.id)
+    .bind(whole.thread.to_string())
+    .bind(told)
+    .bind(&whole.group)
+    .bind(message.map(|id| id.to_string()))
+    .bind(clock::unix_ms())
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+async fn open(tx: &mut Tx, thread: &ThreadKey, agent: &Agent) -> Result<Lane, DbError> {
+    insert_agent(tx, agent, thread).await?;
+    let lane = Lane::of(tx, thread).await?;
+    lane.ok_or_else(|| DbError::Row {
+        table: "threads",
+        id: thread.to_string(),
+        column: "agent",
+    })
+}
+
+async fn want_files(tx: &mut Tx, message: MessageId, files: &[RemoteFile]) -> Result<(), DbError> {
+    for file in files {
+        let told = serde_json::to_string(file).expect("files are plain");
+        sqlx::query(
+            "INSERT INTO remote_files (message, position, file) VALUES ($1,
+             (SELECT COALESCE(MAX(position) + 1, 0) FROM remote_files WHERE message = $1), $2)",
+        )
+        .bind(message.to_string())
+        .bind(told)
+        .execute(&mut **tx)
+        .await?;
+    }
+    Ok(())
+}
+
+async fn forget_files(
+    tx: &mut Tx,
+    message: MessageId,
+    files: &[RemoteFile],
+) -> Result<(), DbError> {
+    for file in files {
+        let told = serde_json::to_string(file).expect("files are plain");
+        sqlx::query("DELETE FROM remote_files WHERE message = $1 AND file = $2")
+            .bind(message.to_string())
+            .bind(told)
+            .execute(&mut **tx)
+            .await?;
+    }
+    Ok(())
+}
+
+async fn grow(
+    tx: &mut AnyConnection,
+    message: MessageId,
+    text: Option<&str>,
+    after: std::time::Duration,
+) -> Result<(), DbError> {
+    let text = text.unwrap_or_default();
+    sqlx::query(
+        "UPDATE messages SET claimable_at = $3, text = CASE WHEN $2 = '' THEN text
+           WHEN text = '' THEN $2 ELSE text || $4 || $2 END WHERE id = $1",
+    )
+    .bind(message.to_string())
+    .bind(text)
+    .bind(clock::unix_ms() + after.as_millis() as i64)
+    .bind("\n")
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+async fn replace(
+    tx: &mut AnyConnection,
+    message: MessageId,
+    old: &str,
+    new: &str,
+) -> Result<(), DbError> {
+    sqlx::query(
+        "UPDATE messages SET text = CASE WHEN text = $2 OR $2 = '' THEN $3
+           ELSE REPLACE(text, $2, $3) END WHERE id = $1",
+    )
+    .bind(message.to_string())
+    .bind(old)
+    .bind(new)
+    .execute(tx)
+    .await?;
+    Ok(())
+}
