@@ -104,7 +104,7 @@ pub struct FileOut {
 }
 
 /// Content of a file on its way.
-pub type Body = Pin<Box<dyn AsyncRead + Send + Sync>>;
+pub type Body = Pin<Box<dyn AsyncRead + Send>>;
 
 /// What the author of a post is shown of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
