@@ -1,11 +1,14 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
+pub mod check;
+pub mod clock;
 pub mod discord;
 pub mod http;
 mod json;
 mod local;
 pub mod names;
+pub mod secret;
 pub mod signature;
 pub mod slack;
 pub mod telegram;
