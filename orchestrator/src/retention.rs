@@ -6,6 +6,7 @@
 //! and removed third, so any crash between leaves only folders that no row names. Runs for dormant
 //! agents as for busy ones.
 
+pub mod costs;
 pub mod plan;
 
 use std::{
@@ -29,6 +30,7 @@ use crate::{
     tick::{TickError, blocking},
     view::GcView,
 };
+use costs::{Cost, Costs};
 use plan::{Family, Member, Plan};
 
 /// How far back an agent's states can be gone back to. 0 is without limit; the head always stays.
@@ -129,6 +131,7 @@ pub struct Keeper {
     making: Arc<RwLock<()>>,
     rules: Arc<BTreeMap<String, Retention>>,
     seen: Arc<Mutex<Seen>>,
+    costs: Arc<Costs>,
     /// One collection at a time.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -171,6 +174,7 @@ impl Keeper {
             making,
             rules: Arc::new(rules.collect()),
             seen: Arc::default(),
+            costs: Arc::default(),
             turn: Arc::default(),
         }
     }
@@ -262,9 +266,9 @@ impl Keeper {
         Ok(view)
     }
 
-    /// What an agent's states take on disk, by rows: what only it needs, and what others need too.
-    pub async fn disk_of(&self, agent: AgentId) -> Result<(u64, u64), crate::db::DbError> {
-        Ok(self.db.relatives(agent).await?.disk_of(agent))
+    /// What an agent's states take on disk, by rows.
+    pub async fn cost_of(&self, agent: AgentId) -> Result<Cost, crate::db::DbError> {
+        self.costs.of(&self.db, agent).await
     }
 
     /// What a base takes on disk, measured once.

@@ -68,11 +68,11 @@ impl Commands {
     /// One agent, with what its states take on disk.
     pub async fn agent_with_disk(&self, id: AgentId) -> Result<AgentView, RequestError> {
         let shown = self.shown(id).await?;
-        let (own_bytes, shared_bytes) = self.keeper.disk_of(id).await?;
+        let cost = self.keeper.cost_of(id).await?;
         let base_bytes = self.keeper.base_bytes(&shown.agent.base).await;
         let disk = DiskView {
-            own_bytes,
-            shared_bytes,
+            own_bytes: cost.own,
+            shared_bytes: cost.shared,
             base_bytes: base_bytes.map_err(|error| internal(&error))?,
         };
         Ok(AgentView {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use mayfly_domain::{AgentId, BaseId, LayerId, SnapshotId};
+use sha2::{Digest as _, Sha256};
 use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
 use super::{Db, DbError, Tx, ids, parse, parse_opt};
@@ -11,6 +12,10 @@ use crate::{
     clock,
     retention::plan::{Family, Member, Plan, State},
 };
+
+/// Differs whenever something did from which a family's use of the disk is added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FamilyVersion([u8; 32]);
 
 impl Db {
     /// All agents, removed ones too, in groups that may share layers.
@@ -59,6 +64,20 @@ impl Db {
     pub async fn relatives(&self, agent: AgentId) -> Result<Family, DbError> {
         let mut connection = self.reader().acquire().await?;
         relatives_on(&mut connection, agent).await
+    }
+
+    /// The version of an agent's family: one statement that counts where the family is read row by
+    /// row. Every count only ever grows (states made, moves, states gone; among states that are not
+    /// gone: expired ones, layers forgotten), heads and merged forms are in it as they are, and the
+    /// rest of a row never changes; so no version comes twice.
+    pub async fn family_version(&self, agent: AgentId) -> Result<FamilyVersion, DbError> {
+        let mut connection = self.reader().acquire().await?;
+        let mut hash = Sha256::new();
+        for row in &of_family(&mut connection, agent, VERSION).await? {
+            hash.update(row.try_get::<String, _>(0)?);
+            hash.update("\n");
+        }
+        Ok(FamilyVersion(hash.finalize().into()))
     }
 
     /// Finds the family of this agent, lets `decide` make a plan, and carries it out: one
@@ -208,6 +227,20 @@ const FAMILY: &str = "WITH RECURSIVE up (id, forked_from) AS (
      ), family (id) AS (
        SELECT id FROM up UNION SELECT a.id FROM family f JOIN agents a ON a.forked_from = f.id
      )";
+
+/// A line for each agent and each merged form of a family. Cross joins keep SQLite from beginning
+/// with all states there are.
+const VERSION: &str =
+    "SELECT a.id || ' ' || COALESCE(a.head, '-') || ' ' || COALESCE(a.removed_at, 0)
+       || ' ' || (SELECT count(*) FROM head_moves m WHERE m.agent = a.id)
+       || ' ' || (SELECT count(*) FROM snapshots s WHERE s.agent = a.id)
+       || ' ' || (SELECT count(*) || ' ' || count(s.expired_at) || ' ' || count(l.id)
+                    FROM snapshots s LEFT JOIN layers l ON l.id = s.layer
+                   WHERE s.agent = a.id AND s.gone = 0) AS line
+     FROM family f JOIN agents a ON a.id = f.id
+    UNION ALL
+    SELECT s.id || ' ' || m.layer FROM family f CROSS JOIN snapshots s CROSS JOIN merges m
+     WHERE s.agent = f.id AND s.gone = 0 AND m.snapshot = s.id ORDER BY line";
 
 async fn of_family(
     connection: &mut AnyConnection,

@@ -284,6 +284,9 @@ impl Family {
 
     /// A merged layer links the files of its sources: what these have is counted with them.
     fn beyond_its_sources(&self, state: &State) -> u64 {
+        let Some(merged) = state.merged_bytes else {
+            return 0;
+        };
         let mut sources = state.layer_bytes.unwrap_or(0);
         let mut below = state.parent;
         while let Some(state) = below.and_then(|id| self.states.get(&id)) {
@@ -294,7 +297,7 @@ impl Family {
             sources += state.layer_bytes.unwrap_or(0);
             below = state.parent;
         }
-        state.merged_bytes.unwrap_or(0).saturating_sub(sources)
+        merged.saturating_sub(sources)
     }
 }
 

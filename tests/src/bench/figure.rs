@@ -181,7 +181,10 @@ impl Display for Report {
         }
         for missed in self.figures.iter().filter(|row| row.met == Some(false)) {
             let cause = self.causes.get(&missed.figure);
-            let cause = cause.map_or("the cause is not known yet", String::as_str);
+            let cause = cause.map_or(
+                "nothing was measured beside it that tells why",
+                String::as_str,
+            );
             writeln!(out, "\nMISSED {}: {cause}", missed.figure)?;
         }
         Ok(())

@@ -56,12 +56,20 @@ pub fn run(program: &Path) -> Report {
     let mut report = Report::default();
     let starts: Vec<f64> = (0..STARTS).map(|_| start(&mut server)).collect();
     report.samples("start-up", "ms", Some(START_UP), &starts);
+    let own = cpu(&server).as_secs_f64() * 1000.0;
+    report.cause(
+        "start-up",
+        format!(
+            "the last start took {own:.0} ms of processor, the rest waited for disk and engine"
+        ),
+    );
     settle(&mut server);
     start(&mut server);
     memory(&mut report, &server, "after its start");
     settled(&server);
     let containers = engine::containers(&server.prefix()).len();
     report.value("containers", "", Some(0.0), containers as f64, 1);
+    report.cause("containers", "a sandbox lives although no tick runs");
     let before = cpu(&server);
     std::thread::sleep(Duration::from_secs(10));
     let idle = (cpu(&server) - before).as_secs_f64() * 1000.0 / 10.0;
@@ -73,9 +81,11 @@ pub fn run(program: &Path) -> Report {
     for (name, door) in [("TCP", tcp), ("socket", Door::of(server.data_dir()))] {
         // Each connection to the database has prepared each statement once.
         Load::of(&door, CONNECTIONS, SPAN / 5, &paths);
+        let before = cpu(&server);
         let load = Load::of(&door, CONNECTIONS, SPAN, &paths);
         say(&format!("{} reads over {name}", load.reads.len()));
         told(&mut report, name, &load);
+        causes(&mut report, name, &load, cpu(&server) - before);
     }
     memory(&mut report, &server, "after reads");
     server.stop();
@@ -174,13 +184,9 @@ fn cpu(server: &Server) -> Duration {
 
 fn memory(report: &mut Report, server: &Server, when: &str) {
     let memory = Memory::of(server.pid());
-    report.value(
-        &format!("memory {when}"),
-        "MiB",
-        Some(MEMORY),
-        memory.rss,
-        1,
-    );
+    let figure = format!("memory {when}");
+    report.value(&figure, "MiB", Some(MEMORY), memory.rss, 1);
+    report.cause(&figure, memory.made_of());
     let most = Memory::most(server.pid());
     report.value(&format!("most memory {when}"), "MiB", None, most, 1);
 }
@@ -236,4 +242,36 @@ fn told(report: &mut Report, door: &str, load: &Load) {
     for (kind, name) in KINDS.iter().enumerate() {
         quantiles(name, &load.times(Some(kind)), None);
     }
+}
+
+/// What was measured beside the reads that says where their time went.
+fn causes(report: &mut Report, door: &str, load: &Load, server: Duration) {
+    let reads = load.reads.len() as f64;
+    let own = server.as_secs_f64() * 1000.0 / reads;
+    let whole = load.took.as_secs_f64() * 1000.0 / reads;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let per_read = format!(
+        "the server used {own:.2} ms of processor per read, in the {whole:.2} ms that each of {processors} processors \
+         had for it; the rest are the readers, and what else ran here"
+    );
+    report.cause(&format!("time per read over {door}"), per_read);
+    let slowest = load.slowest();
+    let all: usize = slowest.iter().map(|(_, count)| count).sum();
+    let shares: Vec<String> = slowest
+        .iter()
+        .map(|(kind, count)| {
+            let (name, median) = (KINDS[*kind], quantile(&load.times(Some(*kind)), 0.5));
+            let percent = 100.0 * *count as f64 / all as f64;
+            format!(
+                "{percent:.0} % {name} (p50 {:.1} ms)",
+                median.unwrap_or_default()
+            )
+        })
+        .collect();
+    let slow = format!(
+        "of its slowest hundredth are {}; the server used {own:.2} ms of processor per read, so the rest is waiting, \
+         with {CONNECTIONS} readers on {processors} processors",
+        shares.join(", ")
+    );
+    report.cause(&format!("all reads over {door}, p99"), slow);
 }

@@ -150,9 +150,39 @@ impl Load {
         }
     }
 
+    /// How many of the slowest reads, a hundredth of all, are of each kind; most first.
+    pub fn slowest(&self) -> Vec<(usize, usize)> {
+        let mut reads = self.reads.clone();
+        reads.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        reads.truncate(self.reads.len().div_ceil(100));
+        let mut kinds: Vec<(usize, usize)> = Vec::new();
+        for (kind, _) in reads {
+            match kinds.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((kind, 1)),
+            }
+        }
+        kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        kinds
+    }
+
     /// Milliseconds of the reads of one kind, or of all.
     pub fn times(&self, kind: Option<usize>) -> Vec<f64> {
         let of = |(of, _): &&(usize, f64)| kind.is_none_or(|kind| kind == *of);
         self.reads.iter().filter(of).map(|(_, ms)| *ms).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_hundredth_is_told_by_kind() {
+        let mut reads: Vec<(usize, f64)> = (0..396).map(|n| (0, f64::from(n) / 1000.0)).collect();
+        reads.extend([(1, 9.0), (2, 7.0), (2, 8.0), (0, 6.0)]);
+        let took = Duration::from_secs(1);
+        assert_eq!(Load { reads, took }.slowest(), [(2, 2), (1, 1), (0, 1)]);
+        assert_eq!(Load::default().slowest(), []);
     }
 }

@@ -9,6 +9,8 @@ pub struct Memory {
     pub rss: f64,
     /// Resident, shared pages counted by their share.
     pub pss: f64,
+    /// Resident and of no file: heap, stacks, caches of the database.
+    pub anonymous: f64,
 }
 
 impl Memory {
@@ -18,7 +20,18 @@ impl Memory {
         Memory {
             rss: field(&path, "Rss:"),
             pss: field(&path, "Pss:"),
+            anonymous: field(&path, "Anonymous:"),
         }
+    }
+
+    /// In words, what it consists of.
+    pub fn made_of(&self) -> String {
+        format!(
+            "{:.1} MiB of it are heap, stacks and the database's caches, {:.1} MiB pages of files (the program, its \
+             libraries, the index of the database's log)",
+            self.anonymous,
+            self.rss - self.anonymous
+        )
     }
 
     /// The most that was resident since it began.
