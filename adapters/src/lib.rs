@@ -6,12 +6,9 @@ pub mod clock;
 pub mod discord;
 pub mod http;
 mod json;
-mod local;
 pub mod names;
 pub mod secret;
 pub mod signature;
 pub mod slack;
 pub mod telegram;
 pub mod text;
-
-pub use local::Local;

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use mayfly_adapters::Local;
-use mayfly_domain::Platform;
 use mayfly_orchestrator::{
     clock::Lease,
     command::Commands,
@@ -84,7 +82,6 @@ pub async fn start(
             lease: lease.clone(),
         }))
     };
-    let local: Arc<dyn Platform> = Arc::new(Local);
     let service = Service::start(Parts {
         data_dir: path,
         worker: config.worker,
@@ -95,7 +92,7 @@ pub async fn start(
         init,
         lease,
         supervisor: supervisor.clone(),
-        platforms: Platforms::from([(local.name(), local)]),
+        platforms: Platforms::new(),
         begin,
     })
     .await?;

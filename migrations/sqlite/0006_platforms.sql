@@ -57,3 +57,53 @@ CREATE TABLE marks (
     at        BIGINT NOT NULL,
     PRIMARY KEY (platform, name)
 );
+
+-- What a delivery is made of: rendered once, never again.
+CREATE TABLE parts (
+    delivery    TEXT   NOT NULL REFERENCES deliveries (id),
+    position    BIGINT NOT NULL,
+    -- 'text' or 'file'.
+    kind        TEXT   NOT NULL,
+    -- A text in the platform's words, or the file (JSON).
+    content     TEXT   NOT NULL,
+    -- 'prepared', 'asked' (its post may stand or not), 'placed' (its post stands), 'sent' or 'parked'.
+    state       TEXT   NOT NULL DEFAULT 'prepared',
+    -- The platform's id of its post.
+    post        TEXT,
+    -- Posts it had before, which somebody removed.
+    lost        BIGINT NOT NULL DEFAULT 0,
+    -- What the platform calls a file that it has and does not show yet.
+    staged      TEXT,
+    -- When its post was first asked for, while it is not known whether that was done.
+    asked_at    BIGINT,
+    -- When the last edit was asked for of which it is not known whether it was done.
+    unsure_at   BIGINT,
+    reason      TEXT,
+    PRIMARY KEY (delivery, position)
+);
+
+-- What people see of a message that has no answer yet.
+CREATE TABLE progress (
+    message    TEXT   NOT NULL PRIMARY KEY REFERENCES messages (id),
+    -- NULL while it is not known whether it stands.
+    post       TEXT,
+    asked_at   BIGINT NOT NULL,
+    -- What it says, and since when.
+    shown      TEXT   NOT NULL,
+    shown_at   BIGINT NOT NULL,
+    unsure_at  BIGINT
+);
+
+-- Buttons that were shown: the first decision wins.
+CREATE TABLE buttons (
+    id          TEXT   NOT NULL PRIMARY KEY,
+    thread      TEXT   NOT NULL REFERENCES threads (id),
+    -- What it does (JSON).
+    action      TEXT   NOT NULL,
+    -- Buttons of one question share it.
+    question    TEXT   NOT NULL,
+    created_at  BIGINT NOT NULL,
+    pressed_at  BIGINT,
+    pressed_by  TEXT
+);
+CREATE INDEX buttons_question ON buttons (question);

@@ -228,7 +228,13 @@ impl Service {
         supervisor.standing("engine watch", worker.clone().watch_engine());
         supervisor.standing("reconciler", reconcile::serve(worker.clone()));
         supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
-        outbox::start(&db, &parts.platforms, &worker.bell, supervisor);
+        outbox::start(
+            &db,
+            &worker.tools.blobs,
+            &parts.platforms,
+            &worker.bell,
+            supervisor,
+        );
         Ok(Service { commands, worker })
     }
 

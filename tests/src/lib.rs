@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod browser;
+pub mod chat;
 pub mod crowd;
 pub mod engine;
 pub mod fake;

@@ -5,8 +5,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use mayfly_adapters::Local;
-use mayfly_domain::{AgentId, AttachmentLimits, Author, Limits, Platform};
+use mayfly_domain::{AgentId, AttachmentLimits, Author, Limits, chat::Platform};
 use mayfly_orchestrator::{
     agent::profile::{Profile, Profiles, SHELL},
     clock::Lease,
@@ -148,8 +147,6 @@ impl World {
         let mut profiles = Profiles::default();
         profiles.0.insert(SHELL.to_owned(), shell);
         profiles.0.extend(setup.profiles);
-        let local: Arc<dyn Platform> = Arc::new(Local);
-        let platforms = setup.platforms.into_iter().chain([local]);
         let service = Service::start(Parts {
             data_dir: data_dir.clone(),
             worker: setup.worker,
@@ -160,7 +157,9 @@ impl World {
             init: init::install(&data_dir).expect("init is written"),
             lease,
             supervisor: supervisor.clone(),
-            platforms: platforms
+            platforms: setup
+                .platforms
+                .into_iter()
                 .map(|platform| (platform.name(), platform))
                 .collect::<Platforms>(),
             begin: Begin::AtOnce,

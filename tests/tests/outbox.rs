@@ -1,118 +1,14 @@
 //! Replies reach their threads: in order within one, side by side among many, and a platform that
 //! is slow, silent or broken holds up nobody else.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use mayfly_domain::{AgentId, DeliverError, DeliveryId, Platform, Reply, ThreadKey};
+use mayfly_domain::{AgentId, Channel, chat::CallError};
 use mayfly_orchestrator::sandbox::fake::Fake;
-use mayfly_tests::world::{Setup, World};
-
-/// How a call for a thread goes; by the thread's name.
-enum Call {
-    /// Never returns.
-    Hangs,
-    /// The first call fails like this, the others do not.
-    FailsOnce(fn() -> DeliverError),
-    /// The first call never returns, the others do.
-    HangsOnce,
-    /// The first call panics.
-    PanicsOnce,
-}
-
-/// A platform of a test's own.
-struct Chat {
-    patience: Duration,
-    calls: HashMap<&'static str, Call>,
-    seen: Mutex<Seen>,
-}
-
-#[derive(Default)]
-struct Seen {
-    /// Texts that people see, by thread.
-    texts: HashMap<String, Vec<String>>,
-    shown: HashSet<DeliveryId>,
-    tried: HashMap<String, u32>,
-    writing: HashMap<String, u32>,
-    most_at_once: usize,
-    two_writers: bool,
-}
-
-impl Chat {
-    fn new(patience: Duration, calls: impl Into<HashMap<&'static str, Call>>) -> Arc<Chat> {
-        Arc::new(Chat {
-            patience,
-            calls: calls.into(),
-            seen: Mutex::default(),
-        })
-    }
-
-    fn texts(&self, thread: &str) -> Vec<String> {
-        let seen = self.seen.lock().unwrap();
-        seen.texts.get(thread).cloned().unwrap_or_default()
-    }
-}
-
-/// Takes the mark of a writer away, also where the call is dropped.
-struct Writing<'a>(&'a Chat, &'a str);
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        let mut seen = self.0.seen.lock().unwrap();
-        *seen.writing.get_mut(self.1).unwrap() -= 1;
-    }
-}
-
-#[async_trait]
-impl Platform for Chat {
-    fn name(&self) -> &'static str {
-        "chat"
-    }
-
-    fn patience(&self) -> Duration {
-        self.patience
-    }
-
-    async fn deliver(
-        &self,
-        thread: &ThreadKey,
-        id: DeliveryId,
-        reply: &Reply,
-    ) -> Result<String, DeliverError> {
-        let name = thread.thread.as_str();
-        let tried = {
-            let mut seen = self.seen.lock().unwrap();
-            let writers = seen.writing.entry(name.to_owned()).or_default();
-            *writers += 1;
-            let second = *writers > 1;
-            seen.two_writers |= second;
-            let now = seen.writing.values().filter(|count| **count > 0).count();
-            seen.most_at_once = seen.most_at_once.max(now);
-            let tried = seen.tried.entry(name.to_owned()).or_default();
-            *tried += 1;
-            *tried
-        };
-        let _writing = Writing(self, name);
-        match self.calls.get(name) {
-            Some(Call::Hangs) => std::future::pending().await,
-            Some(Call::HangsOnce) if tried == 1 => std::future::pending().await,
-            Some(Call::FailsOnce(error)) if tried == 1 => return Err(error()),
-            Some(Call::PanicsOnce) if tried == 1 => panic!("an adapter's fault"),
-            // Others get the chance to come between.
-            _ => tokio::time::sleep(Duration::from_millis(20)).await,
-        }
-        let mut seen = self.seen.lock().unwrap();
-        if seen.shown.insert(id) {
-            let texts = seen.texts.entry(name.to_owned()).or_default();
-            texts.push(reply.text.trim().to_owned());
-        }
-        Ok(format!("chat-{id}"))
-    }
-}
+use mayfly_tests::{
+    chat::{Chat, Fault},
+    world::{Setup, World},
+};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -139,7 +35,8 @@ fn count(state: &str) -> String {
 
 #[tokio::test]
 async fn a_call_that_hangs_holds_up_no_other_thread_and_no_other_platform() {
-    let chat = Chat::new(LONG, [("slow", Call::Hangs)]);
+    let chat = Chat::new(LONG);
+    chat.fault("post", "slow", [Fault::Hangs]);
     let world = world(&chat).await;
     let slow = agent_on(&world, "chat", "slow").await;
     world.say(slow, "echo first").await;
@@ -157,8 +54,9 @@ async fn a_call_that_hangs_holds_up_no_other_thread_and_no_other_platform() {
 
 #[tokio::test]
 async fn a_thread_is_written_in_order_by_one_writer_also_over_a_failure() {
-    let down = || DeliverError::Transient("connection refused".into());
-    let chat = Chat::new(LONG, [("t", Call::FailsOnce(down))]);
+    let chat = Chat::new(LONG);
+    let down = CallError::NotDone("connection refused".into());
+    chat.fault("edit", "t", [Fault::Fails(down)]);
     let world = world(&chat).await;
     let agent = agent_on(&world, "chat", "t").await;
     let mut last = world.post(agent, "echo 0").await;
@@ -168,14 +66,15 @@ async fn a_thread_is_written_in_order_by_one_writer_also_over_a_failure() {
     world.outcome(&last).await;
     world.until_sql(&count("sent"), "6").await;
     assert_eq!(chat.texts("t"), ["0", "1", "2", "3", "4", "5"]);
-    assert!(!chat.seen.lock().unwrap().two_writers);
+    assert!(!chat.writers().1);
     assert_eq!(world.sql("SELECT sum(attempts) FROM deliveries"), "1");
     world.end().await;
 }
 
 #[tokio::test]
 async fn a_call_without_an_answer_is_dropped_and_made_again() {
-    let chat = Chat::new(Duration::from_millis(300), [("t", Call::HangsOnce)]);
+    let chat = Chat::new(Duration::from_millis(300));
+    chat.fault("post", "t", [Fault::Hangs]);
     let world = world(&chat).await;
     let agent = agent_on(&world, "chat", "t").await;
     world.say(agent, "echo here").await;
@@ -191,7 +90,8 @@ async fn a_call_without_an_answer_is_dropped_and_made_again() {
 
 #[tokio::test]
 async fn a_panic_in_an_adapter_costs_one_try_of_one_delivery() {
-    let chat = Chat::new(LONG, [("t", Call::PanicsOnce)]);
+    let chat = Chat::new(LONG);
+    chat.fault("post", "t", [Fault::Panics]);
     let world = world(&chat).await;
     let agent = agent_on(&world, "chat", "t").await;
     world.say(agent, "echo here").await;
@@ -202,8 +102,9 @@ async fn a_panic_in_an_adapter_costs_one_try_of_one_delivery() {
 
 #[tokio::test]
 async fn what_a_platform_refuses_is_parked_and_the_next_goes_on() {
-    let refused = || DeliverError::Permanent("no such channel".into());
-    let chat = Chat::new(LONG, [("t", Call::FailsOnce(refused))]);
+    let chat = Chat::new(LONG);
+    let refused = CallError::Refused("no such channel".into());
+    chat.fault("post", "t", [Fault::Fails(refused)]);
     let world = world(&chat).await;
     let agent = agent_on(&world, "chat", "t").await;
     world.say(agent, "echo first").await;
@@ -221,8 +122,10 @@ async fn what_a_platform_refuses_is_parked_and_the_next_goes_on() {
 #[tokio::test]
 async fn a_platform_is_written_to_in_few_threads_at_once() {
     const THREADS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
-    let hangs = THREADS.map(|name| (name, Call::Hangs));
-    let chat = Chat::new(Duration::from_secs(3), hangs);
+    let chat = Chat::new(Duration::from_secs(3));
+    for name in THREADS {
+        chat.fault("post", name, vec![Fault::Hangs; 100]);
+    }
     let world = world(&chat).await;
     let mut agents = Vec::new();
     for name in THREADS {
@@ -242,7 +145,141 @@ async fn a_platform_is_written_to_in_few_threads_at_once() {
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let most = chat.seen.lock().unwrap().most_at_once;
-    assert_eq!(most, 8);
+    assert_eq!(chat.writers().0, 8);
     world.end_owing(THREADS.len() as u32).await;
+}
+
+fn lost() -> Fault {
+    Fault::DoneFails(CallError::Unknown("the connection broke".into()))
+}
+
+/// What is said by a delivery that is not one of the agent's, kind by kind.
+const REMARKS: &str = "SELECT group_concat(text, '|') FROM deliveries WHERE kind = 'remark'";
+
+#[tokio::test]
+async fn rl_01_a_reply_is_seen_once_whichever_answer_was_lost() {
+    for call in ["post", "edit"] {
+        for fault in [lost(), Fault::Done] {
+            let chat = Chat::new(Duration::from_millis(300));
+            chat.fault(call, "t", [fault.clone()]);
+            let world = world(&chat).await;
+            let agent = agent_on(&world, "chat", "t").await;
+            world.say(agent, "echo here").await;
+            world.until_sql(&count("sent"), "1").await;
+            assert_eq!(chat.texts("t"), ["here"], "{call} {fault:?}");
+            assert_eq!(chat.shown("t").len(), 1, "{call} {fault:?}");
+            world.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn where_no_token_is_kept_only_an_empty_post_comes_twice() {
+    let chat = Chat::forgetful(LONG);
+    chat.fault("post", "t", [lost()]);
+    let world = world(&chat).await;
+    let agent = agent_on(&world, "chat", "t").await;
+    world.say(agent, "echo here").await;
+    world.until_sql(&count("sent"), "1").await;
+    let texts: Vec<String> = chat.shown("t").into_iter().map(|post| post.text).collect();
+    assert_eq!(texts, ["…", "here"]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_edit_that_may_still_come_is_waited_for() {
+    let chat = Chat::new(Duration::from_millis(1500));
+    // It is done one second after its caller has given up.
+    chat.fault("edit", "t", [Fault::Late(Duration::from_millis(2500))]);
+    let world = world(&chat).await;
+    let agent = agent_on(&world, "chat", "t").await;
+    world.say(agent, "echo here").await;
+    world.until_sql(&count("sent"), "1").await;
+    // Given up after 1.5 s, it could have come in the 1.5 s after that: the last one came later.
+    let edits = chat.calls("edit");
+    let last = *edits.last().unwrap() - edits[0];
+    assert!(last >= Duration::from_millis(3000), "{last:?}");
+    assert_eq!(chat.texts("t"), ["here"]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_long_reply_is_three_posts_in_order_and_a_longer_one_a_file() {
+    let chat = Chat::new(LONG);
+    // Posts are made one after the other, whatever happens between them.
+    chat.fault("post", "t", [lost(), lost(), lost()]);
+    let world = world(&chat).await;
+    let agent = agent_on(&world, "chat", "t").await;
+    let text = |n: usize| "0123456789".repeat(n);
+    world.say(agent, &format!("echo {}", text(45))).await;
+    world.until_sql(&count("sent"), "1").await;
+    assert_eq!(chat.texts("t").concat(), text(45));
+    assert_eq!(chat.texts("t").len(), 3);
+    world.say(agent, &format!("echo {}", text(70))).await;
+    world.until_sql(&count("sent"), "2").await;
+    let later = &chat.texts("t")[3..];
+    assert_eq!(later, [text(20), "[reply.md]".to_owned()]);
+    assert_eq!(chat.sent_file("reply.md").unwrap(), text(70).as_bytes());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_post_that_somebody_removes_is_made_again() {
+    let chat = Chat::new(LONG);
+    let gone = CallError::Gone("removed by an admin".into());
+    chat.fault("edit", "t", [Fault::Fails(gone)]);
+    let world = world(&chat).await;
+    let agent = agent_on(&world, "chat", "t").await;
+    world.say(agent, "echo here").await;
+    world.until_sql(&count("sent"), "1").await;
+    assert_eq!(chat.texts("t"), ["here"]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn th_07_a_chat_that_moves_takes_its_threads_along() {
+    let chat = Chat::new(LONG);
+    let to = Channel {
+        platform: "chat".into(),
+        workspace: "w".into(),
+        channel: "new".into(),
+    };
+    chat.fault("post", "t", [Fault::Fails(CallError::Moved(to))]);
+    let world = world(&chat).await;
+    let agent = agent_on(&world, "chat", "t").await;
+    world.say(agent, "echo here").await;
+    world.until_sql(&count("sent"), "1").await;
+    assert_eq!(world.sql("SELECT key FROM threads"), "chat/w/new/t");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fi_a_text_never_waits_for_a_file_and_what_is_missing_is_told() {
+    let chat = Chat::new(Duration::from_millis(500));
+    let refused = CallError::Refused("files are switched off here".into());
+    chat.fault("file", "t", [Fault::Fails(refused), lost()]);
+    let setup = Setup {
+        platforms: vec![chat.clone()],
+        ..Setup::default()
+    };
+    let world = World::docker_with(setup).await;
+    let agent = agent_on(&world, "chat", "t").await;
+    let files =
+        "mkdir -p /work/send; cd /work/send; echo a > a.txt; echo b > b.txt; echo c > c.txt;
+        head -c 1100000 /dev/zero > big; echo here";
+    world.say(agent, files).await;
+    world.until_sql(&count("sent"), "2").await;
+    let remarks = world.sql(REMARKS);
+    for told in [
+        "\"a.txt\" could not be sent: files are switched off",
+        "\"b.txt\" may not have arrived",
+        "\"big\" has 2 MiB",
+    ] {
+        assert!(remarks.contains(told), "{remarks}");
+    }
+    let texts = chat.texts("t");
+    assert_eq!(texts[..3], ["here", "[b.txt]", "[c.txt]"]);
+    assert!(texts[3].contains("a.txt"), "{texts:?}");
+    assert_eq!(chat.sent_file("c.txt").unwrap(), b"c\n");
+    world.end().await;
 }

@@ -10,7 +10,6 @@ mod id;
 mod inbox;
 mod limits;
 mod message;
-mod platform;
 mod reply;
 mod sandbox_ref;
 #[cfg(feature = "schema")]
@@ -30,7 +29,6 @@ pub use id::{
 pub use inbox::{Accepted, Arrival, Inbox, InboxError, Incoming, Link, Mark, Recent};
 pub use limits::Limits;
 pub use message::{MAX_TEXT, MessageOutcome, NewMessage, TextError, check_caption, check_text};
-pub use platform::{DeliverError, Platform};
 pub use reply::{Reply, ReplyFile};
 pub use sandbox_ref::{SandboxRef, SandboxRefError};
 pub use thread::ThreadKey;

@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::Channel;
+
 /// One conversation: (platform, workspace, channel, thread).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ThreadKey {
@@ -18,6 +20,15 @@ pub struct ThreadKey {
 }
 
 impl ThreadKey {
+    /// Where the conversation is.
+    pub fn channel(&self) -> Channel {
+        Channel {
+            platform: self.platform.clone(),
+            workspace: self.workspace.clone(),
+            channel: self.channel.clone(),
+        }
+    }
+
     /// The thread of an agent that is reached by command line, API or page.
     pub fn local(installation: impl fmt::Display, agent: impl fmt::Display) -> Self {
         ThreadKey {

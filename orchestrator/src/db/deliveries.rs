@@ -15,6 +15,8 @@ pub enum Kind {
     Notice,
     /// That the message waits; not an outcome.
     Waiting,
+    /// More about a reply, for example a file that could not be sent; not an outcome.
+    Remark,
 }
 
 impl Kind {
@@ -23,6 +25,7 @@ impl Kind {
             Kind::Answer => "answer",
             Kind::Notice => "notice",
             Kind::Waiting => "waiting",
+            Kind::Remark => "remark",
         }
     }
 }
@@ -63,6 +66,14 @@ impl NewDelivery {
             tick,
             kind: Kind::Notice,
             reply,
+        }
+    }
+
+    /// More about a reply.
+    pub fn remark(thread: ThreadId, message: MessageId, text: String) -> Self {
+        NewDelivery {
+            kind: Kind::Remark,
+            ..NewDelivery::notice(thread, message, None, text)
         }
     }
 
@@ -113,6 +124,10 @@ pub struct Owed {
     pub id: DeliveryId,
     /// Where to.
     pub thread: ThreadKey,
+    /// The message it belongs to.
+    pub message: MessageId,
+    /// Since when, unix ms.
+    pub created_at: i64,
     /// How often it was tried.
     pub attempts: u32,
     /// Text and files.
@@ -154,7 +169,7 @@ impl Db {
     /// later in a thread waits for what comes first.
     pub async fn owed(&self, whose: &Whose, limit: i64) -> Result<Vec<Owed>, DbError> {
         let sql = format!(
-            "SELECT d.id, t.key, d.attempts, d.text FROM deliveries d JOIN threads t ON t.id = d.thread
+            "SELECT d.id, t.key, d.attempts, d.text, d.message, d.created_at FROM deliveries d JOIN threads t ON t.id = d.thread
              WHERE d.state = 'owed' AND (d.next_at <= $1 OR d.next_at > $2) AND {}
              AND NOT EXISTS (SELECT 1 FROM deliveries o WHERE o.thread = d.thread
                  AND o.state = 'owed' AND (o.created_at, o.id) < (d.created_at, d.id))
@@ -192,6 +207,8 @@ impl Db {
         let files = self.files_of(&id).await?;
         Ok(Owed {
             thread: parse("threads", &id, "key", &row.try_get::<String, _>(1)?)?,
+            message: parse("deliveries", &id, "message", &row.try_get::<String, _>(4)?)?,
+            created_at: row.try_get(5)?,
             attempts: row.try_get::<i64, _>(2)?.max(0) as u32,
             reply: Reply {
                 text: row.try_get(3)?,
@@ -201,16 +218,43 @@ impl Db {
         })
     }
 
-    /// The platform shows it.
-    pub async fn delivered(&self, id: DeliveryId, platform_id: &str) -> Result<(), DbError> {
-        sqlx::query(
-            "UPDATE deliveries SET state = 'sent', platform_id = $2, sent_at = $3 WHERE id = $1",
+    /// The platform shows it, all but the parts that this says more about.
+    pub async fn delivered(
+        &self,
+        owed: &Owed,
+        platform_id: &str,
+        remark: Option<&str>,
+    ) -> Result<(), DbError> {
+        let mut tx = self.begin().await?;
+        let row = sqlx::query(
+            "UPDATE deliveries SET state = 'sent', platform_id = $2, sent_at = $3
+             WHERE id = $1 AND state = 'owed' RETURNING thread",
         )
-        .bind(id.to_string())
+        .bind(owed.id.to_string())
         .bind(platform_id)
         .bind(clock::unix_ms())
-        .execute(self.writer())
+        .fetch_optional(&mut *tx)
         .await?;
+        if let (Some(row), Some(remark)) = (row, remark) {
+            let id = owed.id.to_string();
+            let thread = parse("deliveries", &id, "thread", &row.try_get::<String, _>(0)?)?;
+            owe(
+                &mut tx,
+                &NewDelivery::remark(thread, owed.message, remark.to_owned()),
+            )
+            .await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// It is looked at again at `next_at`, and this was no failure.
+    pub async fn delivery_waits(&self, id: DeliveryId, next_at: i64) -> Result<(), DbError> {
+        sqlx::query("UPDATE deliveries SET next_at = $2 WHERE id = $1 AND state = 'owed'")
+            .bind(id.to_string())
+            .bind(next_at)
+            .execute(self.writer())
+            .await?;
         Ok(())
     }
 

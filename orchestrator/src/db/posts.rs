@@ -235,19 +235,32 @@ async fn delete(tx: &mut Tx, id: &PostId) -> Result<Outcome, DbError> {
     Ok(part_of(part.message, "deleted", Applied::nothing()))
 }
 
-async fn move_channel(tx: &mut Tx, from: &Channel, to: &Channel) -> Result<(), DbError> {
+/// Posts keep their ids' channel, since the new one counts anew.
+pub(super) async fn move_channel(
+    tx: &mut AnyConnection,
+    from: &Channel,
+    to: &Channel,
+) -> Result<(), DbError> {
     let (from, to) = (from.to_string(), to.to_string());
-    for (table, column) in [("threads", "key"), ("posts", "thread")] {
+    let rest = from.chars().count() as i64 + 1;
+    for (table, column, free) in [
+        // Somebody may have spoken in the new chat before its word came.
+        (
+            "threads",
+            "key",
+            "AND NOT EXISTS (SELECT 1 FROM threads o WHERE o.key = $2 || SUBSTR(threads.key, $3))",
+        ),
+        ("posts", "thread", ""),
+    ] {
         let sql = format!(
             "UPDATE {table} SET {column} = $2 || SUBSTR({column}, $3)
-             WHERE SUBSTR({column}, 1, $4) = $1 || '/'"
+             WHERE SUBSTR({column}, 1, $3) = $1 || '/' {free}"
         );
         sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(&from)
             .bind(&to)
-            .bind(from.chars().count() as i64 + 1)
-            .bind(from.chars().count() as i64 + 1)
-            .execute(&mut **tx)
+            .bind(rest)
+            .execute(&mut *tx)
             .await?;
     }
     Ok(())

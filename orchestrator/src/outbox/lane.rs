@@ -5,7 +5,7 @@ use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use mayfly_domain::ThreadKey;
 
-use super::call::Caller;
+use super::write::Writer;
 use crate::{
     bell::Bell,
     db::{
@@ -23,7 +23,7 @@ pub(super) const AT_ONCE: usize = 8;
 /// See the module.
 pub(super) struct Lane {
     whose: Whose,
-    caller: Arc<Caller>,
+    writer: Arc<Writer>,
     bell: Bell,
     /// Threads that have a writer now.
     writing: HashSet<ThreadKey>,
@@ -31,10 +31,10 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(whose: Whose, caller: Caller, bell: Bell) -> Self {
+    pub(super) fn new(whose: Whose, writer: Writer, bell: Bell) -> Self {
         Lane {
             whose,
-            caller: Arc::new(caller),
+            writer: Arc::new(writer),
             bell,
             writing: HashSet::new(),
             writers: FuturesUnordered::new(),
@@ -43,7 +43,7 @@ impl Lane {
 
     /// Goes on until the process comes to rest, and then until the last writer has ended.
     pub(super) async fn serve(mut self) -> Result<(), Infallible> {
-        let stopping = self.caller.supervisor.stopping();
+        let stopping = self.writer.stopping.clone();
         let bell = self.bell.clone();
         while !stopping.is_cancelled() {
             // Listened for before the look, so that no ring between look and wait is missed.
@@ -69,7 +69,7 @@ impl Lane {
             return Ok(());
         }
         // Those that have a writer may come first.
-        let owed = self.caller.db.owed(&self.whose, AT_ONCE as i64 * 2).await?;
+        let owed = self.writer.db.owed(&self.whose, AT_ONCE as i64 * 2).await?;
         for delivery in owed {
             if left > 0 && self.writing.insert(delivery.thread.clone()) {
                 left -= 1;
@@ -80,10 +80,10 @@ impl Lane {
     }
 
     fn write(&self, owed: Owed) -> impl Future<Output = ThreadKey> + Send + use<> {
-        let caller = self.caller.clone();
+        let writer = self.writer.clone();
         async move {
             let thread = owed.thread.clone();
-            caller.deliver(owed).await;
+            writer.deliver(owed).await;
             thread
         }
     }
