@@ -476,14 +476,14 @@ fn who_is_slow_is_cut_off_and_harms_nobody() {
         say(&server, &agent, "echo ok").json()["reply"]["text"],
         "ok"
     );
-    assert!(since.elapsed() < Duration::from_secs(5));
+    assert!(since.elapsed() < Duration::from_secs(15));
     assert!(handles() >= before + 250);
     for stream in idle.into_iter().chain(half) {
         let ended = read(stream);
         assert!([0, 408].contains(&ended.status), "{ended:?}");
     }
     assert!(
-        since.elapsed() < Duration::from_secs(25),
+        since.elapsed() < Duration::from_secs(45),
         "{:?}",
         since.elapsed()
     );

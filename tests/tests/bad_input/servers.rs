@@ -21,7 +21,7 @@ fn a_second_server_is_refused_by_the_first_ones_name() {
         6,
         &["in use by mayfly serve", &pid],
     );
-    assert!(since.elapsed() < Duration::from_secs(5));
+    assert!(since.elapsed() < Duration::from_secs(20));
     server.agent();
 }
 
@@ -152,7 +152,7 @@ fn a_second_signal_does_not_wait_and_the_message_runs_later() {
         thread::sleep(Duration::from_millis(500));
     }
     assert_eq!(server.wait_dead().code(), Some(130));
-    assert!(since.elapsed() < Duration::from_secs(5));
+    assert!(since.elapsed() < Duration::from_secs(15));
     // The next one closes the dead tick and runs the message again: its files were discarded.
     server.start();
     let attempts = format!("SELECT count(*) FROM ticks WHERE message = '{sent}'");
