@@ -6,6 +6,7 @@ use mayfly_orchestrator::{
     clock::Lease,
     command::Commands,
     db::DbError,
+    inbox::route::Accesses,
     outbox::Platforms,
     sandbox::{
         Backend,
@@ -93,6 +94,7 @@ pub async fn start(
         lease,
         supervisor: supervisor.clone(),
         platforms: Platforms::new(),
+        accesses: Accesses::default(),
         begin,
     })
     .await?;

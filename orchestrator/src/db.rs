@@ -20,6 +20,7 @@ pub mod parts;
 pub mod pins;
 pub mod portable;
 pub mod posts;
+pub mod remote;
 pub mod retention;
 pub mod shown;
 pub mod snapshots;

@@ -3,7 +3,10 @@
 
 pub mod access;
 pub mod decide;
+pub mod fetch;
+pub mod listen;
 pub mod route;
+mod seen;
 
 use std::sync::Arc;
 
@@ -12,12 +15,20 @@ use mayfly_domain::{
     Accepted, Arrival, AttachmentLimits, Inbox, InboxError, Incoming, Link, Mark, Recent,
 };
 
+use tokio::sync::mpsc;
+
+use fetch::Fetcher;
+use route::{Accesses, Router};
+
 use crate::{
+    bases::Bases,
     bell::Bell,
     db::{Db, messages::Acceptance},
     faults,
+    outbox::Platforms,
     queue::Queue,
     trouble::{Source, Trouble},
+    worker::Worker,
 };
 
 /// The one accept path of every platform.
@@ -47,6 +58,48 @@ impl DurableInbox {
             bell,
             trouble,
         }
+    }
+}
+
+/// Everything between a platform's event and a message in its lane, until the process comes to rest.
+pub fn start(
+    worker: &Worker,
+    bases: Bases,
+    platforms: &Platforms,
+    accesses: Accesses,
+    limits: AttachmentLimits,
+) {
+    if platforms.is_empty() {
+        return;
+    }
+    let (tools, supervisor) = (&worker.tools, &worker.tools.supervisor);
+    let (seen, posts) = mpsc::unbounded_channel();
+    let router = Router {
+        db: tools.db.clone(),
+        queue: worker.queue.clone(),
+        profiles: worker.profiles.clone(),
+        images: tools.images.clone(),
+        bases,
+        accesses: Arc::new(accesses),
+        bell: worker.bell.clone(),
+        seen,
+    };
+    supervisor.standing("router", router.serve(supervisor.clone()));
+    let fetcher = Fetcher {
+        db: tools.db.clone(),
+        blobs: tools.blobs.clone(),
+        platforms: platforms.clone(),
+        limits,
+        queue: worker.queue.clone(),
+        bell: worker.bell.clone(),
+    };
+    supervisor.standing("fetcher", fetcher.serve(supervisor.clone()));
+    let signs = seen::serve(posts, platforms.clone(), supervisor.clone());
+    supervisor.standing("signs", signs);
+    for platform in platforms.values() {
+        let (platform, inbox) = (platform.clone(), worker.inbox(limits));
+        let listener = listen::serve(platform, inbox, worker.trouble.clone(), supervisor.clone());
+        supervisor.standing("listener", listener);
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{
     engine::BoundEngine,
     faults,
     images::Images,
+    inbox::{self, route::Accesses},
     outbox::{self, Platforms},
     queue, reconcile,
     retention::Keeper,
@@ -61,8 +62,10 @@ pub struct Parts {
     pub lease: Lease,
     /// Spawns everything.
     pub supervisor: Supervisor,
-    /// Where replies go.
+    /// Where messages come from and replies go.
     pub platforms: Platforms,
+    /// Who may speak there, by platform.
+    pub accesses: Accesses,
     /// When the first tick may start.
     pub begin: Begin,
 }
@@ -219,7 +222,7 @@ impl Service {
             .map_err(|error| StartError::Reconcile(Box::new(error)))?;
         let making = worker.tools.making.clone();
         let bases = Bases::new(db.clone(), store, backend, installation.id, making);
-        let commands = Commands::new(&worker, bases, parts.attachments);
+        let commands = Commands::new(&worker, bases.clone(), parts.attachments);
         let supervisor = &parts.supervisor;
         parts.lease.confirm(clock::boot_time());
         supervisor.standing("lease", worker.clone().renew(parts.lease));
@@ -228,10 +231,12 @@ impl Service {
         supervisor.standing("engine watch", worker.clone().watch_engine());
         supervisor.standing("reconciler", reconcile::serve(worker.clone()));
         supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
+        let (platforms, accesses) = (&parts.platforms, parts.accesses);
+        inbox::start(&worker, bases, platforms, accesses, parts.attachments);
         outbox::start(
             &db,
             &worker.tools.blobs,
-            &parts.platforms,
+            platforms,
             &worker.bell,
             supervisor,
         );

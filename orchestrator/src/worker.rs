@@ -313,6 +313,9 @@ impl Worker {
         if early > 0 {
             return Ok(Next::Early(Duration::from_millis(early as u64)));
         }
+        if db.waits_for_files(message.id).await? {
+            return Ok(Next::Early(SOON));
+        }
         if self.tools.host_disk.below_floor() {
             return Ok(Next::Waits(message, self.tools.host_disk.sentence()));
         }

@@ -10,6 +10,7 @@ use mayfly_orchestrator::{
     agent::profile::{Profile, Profiles, SHELL},
     clock::Lease,
     command::{Commands, NewAgent, RequestError, Send},
+    inbox::route::Accesses,
     outbox::Platforms,
     retention::Ask,
     sandbox::{
@@ -46,6 +47,8 @@ pub struct Setup {
     pub docker_host: Option<String>,
     /// Platforms beside the local one.
     pub platforms: Vec<Arc<dyn Platform>>,
+    /// Who may speak there.
+    pub accesses: Accesses,
 }
 
 impl Default for Setup {
@@ -67,6 +70,7 @@ impl Default for Setup {
             profiles: Vec::new(),
             docker_host: None,
             platforms: Vec::new(),
+            accesses: Accesses::default(),
         }
     }
 }
@@ -162,6 +166,7 @@ impl World {
                 .into_iter()
                 .map(|platform| (platform.name(), platform))
                 .collect::<Platforms>(),
+            accesses: setup.accesses,
             begin: Begin::AtOnce,
         })
         .await

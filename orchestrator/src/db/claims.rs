@@ -7,6 +7,7 @@ use super::{
     Db, DbError,
     agents::{Agent, agent_on},
     messages::{self, Message, message},
+    remote::waits_for_files,
     snapshots::layers_on,
 };
 use crate::{clock, sandbox::Names, tick::phase::Phase};
@@ -147,8 +148,12 @@ async fn claimable(
     );
     let row = sqlx::query(sqlx::AssertSqlSafe(sql))
         .bind(agent.to_string())
-        .fetch_optional(connection)
+        .fetch_optional(&mut *connection)
         .await?;
     let next = row.as_ref().map(message).transpose()?;
-    Ok(next.filter(|message| clock::until(message.claimable_at) == 0))
+    let Some(next) = next.filter(|message| clock::until(message.claimable_at) == 0) else {
+        return Ok(None);
+    };
+    let waits = waits_for_files(connection, next.id).await?;
+    Ok(Some(next).filter(|_| !waits))
 }

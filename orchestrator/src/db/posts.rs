@@ -9,6 +9,7 @@ use super::{
     Db, DbError, Tx,
     agents::{Agent, insert_agent},
     arrivals::applied,
+    deliveries::{NewDelivery, owe},
     messages::{Lane, insert_message},
     parse, parse_opt,
 };
@@ -19,6 +20,8 @@ use crate::{
         decide::{self, Becomes, Edit, Known, Part, Progress},
     },
 };
+
+const MINUTE: i64 = 60 * 1000;
 
 /// What came of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +111,7 @@ async fn post(
         bot_turns: (bot_turns(tx, &event.thread).await?, access.max_bot_turns),
         group,
         post: earlier.clone(),
+        late: clock::unix_ms() - event.at > i64::from(access.max_age_minutes) * MINUTE,
     };
     let whole = match &earlier {
         Some((told, _)) => decide::joined(told, &event),
@@ -121,7 +125,7 @@ async fn post(
             return Ok(ignored(why.as_str()));
         }
         Becomes::Joins { message, .. } => *message,
-        Becomes::Message { .. } | Becomes::FollowsUp { .. } => MessageId::new(),
+        Becomes::Message { .. } | Becomes::Parked | Becomes::FollowsUp { .. } => MessageId::new(),
     };
     let lane = match (lane, fresh) {
         (Some(lane), _) => lane,
@@ -136,6 +140,13 @@ async fn post(
             insert_message(tx, &lane, message, &whole.author, &whole.text, after).await?;
             want_files(tx, message, &whole.files).await?;
             after
+        }
+        Becomes::Parked => {
+            let after = std::time::Duration::ZERO;
+            insert_message(tx, &lane, message, &whole.author, &whole.text, after).await?;
+            park_late(tx, &lane, message, &whole).await?;
+            keep(tx, &whole, Some(message)).await?;
+            return Ok(part_of(message, "late", Applied::nothing()));
         }
         Becomes::FollowsUp { files } => {
             let after = std::time::Duration::ZERO;
@@ -158,6 +169,42 @@ async fn post(
         seen: Some(whole.id.clone()),
     };
     Ok(part_of(message, "message", done))
+}
+
+/// Its thread is told once for all that came late together.
+async fn park_late(
+    tx: &mut Tx,
+    lane: &Lane,
+    message: MessageId,
+    whole: &Posted,
+) -> Result<(), DbError> {
+    let now = clock::unix_ms();
+    let hours = (now - whole.at) / (60 * MINUTE);
+    let reason = format!("it came {hours} h after it was written");
+    sqlx::query(
+        "UPDATE messages SET outcome = 'parked', reason = $2, settled_at = $3 WHERE id = $1",
+    )
+    .bind(message.to_string())
+    .bind(&reason)
+    .bind(now)
+    .execute(&mut **tx)
+    .await?;
+    let told: i64 = sqlx::query(
+        "SELECT count(*) FROM messages m JOIN deliveries d ON d.message = m.id
+         WHERE m.thread = $1 AND m.outcome = 'parked' AND d.kind = 'notice' AND d.created_at > $2",
+    )
+    .bind(lane.thread.to_string())
+    .bind(now - 60 * MINUTE)
+    .fetch_one(&mut **tx)
+    .await?
+    .try_get(0)?;
+    if told == 0 {
+        let text = format!(
+            "Not run: messages of this thread came late ({hours} h after they were written). Say it again if it still matters."
+        );
+        owe(tx, &NewDelivery::notice(lane.thread, message, None, text)).await?;
+    }
+    Ok(())
 }
 
 async fn edit(tx: &mut Tx, event: &Posted, access: &Access) -> Result<Outcome, DbError> {

@@ -59,6 +59,9 @@ pub struct Access {
     pub channels: BTreeMap<String, ChannelRule>,
     /// How many messages of programs in a row a thread takes before a person has to speak.
     pub max_bot_turns: u32,
+    /// Minutes after which a message is not run any more when it comes so late (after an outage):
+    /// it is parked, and its thread is told.
+    pub max_age_minutes: u32,
 }
 
 impl Default for Access {
@@ -69,6 +72,7 @@ impl Default for Access {
             allowed_channels: Vec::new(),
             channels: BTreeMap::new(),
             max_bot_turns: 5,
+            max_age_minutes: 120,
         }
     }
 }

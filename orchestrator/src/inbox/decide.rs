@@ -44,6 +44,8 @@ pub struct Known {
     pub verdict: Verdict,
     /// Messages of programs in a row in its thread, and how many there may be.
     pub bot_turns: (u32, u32),
+    /// It was written so long ago that nobody waits for an answer.
+    pub late: bool,
 }
 
 /// What becomes of a post.
@@ -67,6 +69,8 @@ pub enum Becomes {
         /// From now.
         after: Duration,
     },
+    /// A message that is not run: it comes long after it was written.
+    Parked,
     /// Too late for its message: what is new becomes one more message.
     FollowsUp {
         /// Files that came late.
@@ -159,6 +163,7 @@ pub fn posted(known: &Known, event: &Posted) -> Becomes {
             after: ALBUM,
         },
         Some(_) => Becomes::FollowsUp { files: whole.files },
+        None if known.late => Becomes::Parked,
         None => Becomes::Message {
             after: patience(&whole),
         },
