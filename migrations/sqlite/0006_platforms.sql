@@ -107,3 +107,21 @@ CREATE TABLE buttons (
     pressed_by  TEXT
 );
 CREATE INDEX buttons_question ON buttons (question);
+
+-- Buttons that a delivery shows (JSON).
+ALTER TABLE deliveries ADD COLUMN buttons TEXT;
+
+-- Commands that were given in threads: done beside the lanes, each once.
+CREATE TABLE orders (
+    -- Deliveries that answer it name it as their message.
+    id          TEXT   NOT NULL PRIMARY KEY,
+    thread      TEXT   NOT NULL REFERENCES threads (id),
+    -- Who gave it (JSON).
+    author      TEXT   NOT NULL,
+    -- What (JSON).
+    command     TEXT   NOT NULL,
+    -- 'new', 'begun' or 'done'.
+    state       TEXT   NOT NULL DEFAULT 'new',
+    created_at  BIGINT NOT NULL
+);
+CREATE INDEX orders_open ON orders (created_at) WHERE state != 'done';

@@ -243,7 +243,7 @@ impl From<StoreError> for RequestError {
 }
 
 /// Logged once, here; a person sees the first sentence.
-fn internal(error: &dyn std::error::Error) -> RequestError {
+pub(crate) fn internal(error: &dyn std::error::Error) -> RequestError {
     tracing::error!(error = observe::chain(error), "request failed");
     RequestError::Internal(error.to_string())
 }

@@ -16,6 +16,7 @@ pub mod history;
 pub mod images;
 pub mod installation;
 pub mod messages;
+pub mod orders;
 pub mod parts;
 pub mod pins;
 pub mod portable;

@@ -66,7 +66,7 @@ pub fn start(
     worker: &Worker,
     bases: Bases,
     platforms: &Platforms,
-    accesses: Accesses,
+    accesses: &Arc<Accesses>,
     limits: AttachmentLimits,
 ) {
     if platforms.is_empty() {
@@ -80,7 +80,7 @@ pub fn start(
         profiles: worker.profiles.clone(),
         images: tools.images.clone(),
         bases,
-        accesses: Arc::new(accesses),
+        accesses: accesses.clone(),
         bell: worker.bell.clone(),
         seen,
     };

@@ -7,6 +7,7 @@ pub mod command;
 pub mod gateway;
 pub mod images;
 pub mod inbox;
+pub mod orders;
 pub mod outbox;
 pub mod queue;
 pub mod reconcile;

@@ -27,6 +27,7 @@ use crate::{
     faults,
     images::Images,
     inbox::{self, route::Accesses},
+    orders::Orders,
     outbox::{self, Platforms},
     queue, reconcile,
     retention::Keeper,
@@ -231,8 +232,19 @@ impl Service {
         supervisor.standing("engine watch", worker.clone().watch_engine());
         supervisor.standing("reconciler", reconcile::serve(worker.clone()));
         supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
-        let (platforms, accesses) = (&parts.platforms, parts.accesses);
-        inbox::start(&worker, bases, platforms, accesses, parts.attachments);
+        let (platforms, accesses) = (&parts.platforms, Arc::new(parts.accesses));
+        inbox::start(&worker, bases, platforms, &accesses, parts.attachments);
+        if !platforms.is_empty() {
+            let orders = Orders {
+                db: db.clone(),
+                blobs: worker.tools.blobs.clone(),
+                commands: commands.clone(),
+                platforms: platforms.clone(),
+                accesses: Arc::clone(&accesses),
+                bell: worker.bell.clone(),
+            };
+            supervisor.standing("orders", orders.serve(supervisor.clone()));
+        }
         outbox::start(
             &db,
             &worker.tools.blobs,

@@ -74,6 +74,8 @@ pub struct Chat {
     patience: Duration,
     /// Whether a second create with one token makes no second post.
     idempotent: bool,
+    /// Characters that one post holds.
+    room: usize,
     state: Arc<Mutex<State>>,
     news: Notify,
 }
@@ -90,18 +92,24 @@ impl Drop for Writing<'_> {
 impl Chat {
     /// A platform that keeps tokens.
     pub fn new(patience: Duration) -> Arc<Chat> {
-        Chat::made(patience, true)
+        Chat::made(patience, true, 2000)
     }
 
     /// A platform that makes a post whenever it is asked to.
     pub fn forgetful(patience: Duration) -> Arc<Chat> {
-        Chat::made(patience, false)
+        Chat::made(patience, false, 2000)
     }
 
-    fn made(patience: Duration, idempotent: bool) -> Arc<Chat> {
+    /// A platform whose posts hold only so many characters.
+    pub fn narrow(room: usize) -> Arc<Chat> {
+        Chat::made(Duration::from_secs(600), true, room)
+    }
+
+    fn made(patience: Duration, idempotent: bool, room: usize) -> Arc<Chat> {
         Arc::new(Chat {
             patience,
             idempotent,
+            room,
             state: Arc::default(),
             news: Notify::new(),
         })
@@ -267,9 +275,6 @@ fn written(text: &str, buttons: &[Button]) -> Content {
     Content(serde_json::to_string(&(text, buttons)).expect("plain data"))
 }
 
-/// What one post holds.
-const ROOM: usize = 200;
-
 #[async_trait]
 impl Platform for Chat {
     fn name(&self) -> &'static str {
@@ -290,7 +295,7 @@ impl Platform for Chat {
 
     fn render(&self, markdown: &str) -> Rendered {
         let text: Vec<char> = markdown.trim().chars().collect();
-        let parts = text.chunks(ROOM).map(|piece| piece.iter().collect());
+        let parts = text.chunks(self.room).map(|piece| piece.iter().collect());
         let mut parts: Vec<String> = parts.collect();
         let whole = (parts.len() > 3).then(|| {
             parts.truncate(1);

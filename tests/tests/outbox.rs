@@ -205,7 +205,7 @@ async fn an_edit_that_may_still_come_is_waited_for() {
 
 #[tokio::test]
 async fn a_long_reply_is_three_posts_in_order_and_a_longer_one_a_file() {
-    let chat = Chat::new(LONG);
+    let chat = Chat::narrow(200);
     // Posts are made one after the other, whatever happens between them.
     chat.fault("post", "t", [lost(), lost(), lost()]);
     let world = world(&chat).await;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::BlobHash;
 
 /// A reply owed to a thread.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// Markdown.
     pub text: String,

@@ -41,6 +41,27 @@ impl Commands {
         self.agent(agent.id).await
     }
 
+    /// A conversation gets a fresh agent of the same profile; false while something of the old one
+    /// waits or runs. The old one is reached by command line from then on.
+    pub async fn renew(&self, old: AgentId, thread: &ThreadKey) -> Result<bool, RequestError> {
+        let agent = self.row(old).await?;
+        let profile = self.profiles.0.get(&agent.profile);
+        let profile = profile.ok_or_else(|| self.no_profile(&agent.profile))?;
+        let base = self.base_of(&profile.sandbox).await?;
+        let fresh = Agent {
+            id: AgentId::new(),
+            sandbox: None,
+            image: base.image,
+            base: base.id,
+            head: None,
+            forked_from: None,
+            created_at: clock::unix_ms(),
+            profile: agent.profile,
+        };
+        let own = ThreadKey::local(self.installation, old);
+        Ok(self.db.renew_thread(thread, &own, &fresh).await?)
+    }
+
     /// Names of the profiles that agents can be made from, in order.
     pub fn profiles(&self) -> Vec<String> {
         self.profiles.0.keys().cloned().collect()

@@ -1,6 +1,8 @@
 //! Replies owed to threads.
 
-use mayfly_domain::{DeliveryId, MessageId, Reply, ReplyFile, ThreadId, ThreadKey, TickId};
+use mayfly_domain::{
+    DeliveryId, MessageId, Reply, ReplyFile, ThreadId, ThreadKey, TickId, chat::Button,
+};
 use sqlx::{Any, Row as _, any::AnyRow};
 
 use super::{Db, DbError, Tx, parse};
@@ -132,6 +134,8 @@ pub struct Owed {
     pub attempts: u32,
     /// Text and files.
     pub reply: Reply,
+    /// Below the text.
+    pub buttons: Vec<Button>,
 }
 
 pub(super) async fn owe(tx: &mut Tx, delivery: &NewDelivery) -> Result<(), DbError> {
@@ -169,7 +173,7 @@ impl Db {
     /// later in a thread waits for what comes first.
     pub async fn owed(&self, whose: &Whose, limit: i64) -> Result<Vec<Owed>, DbError> {
         let sql = format!(
-            "SELECT d.id, t.key, d.attempts, d.text, d.message, d.created_at FROM deliveries d JOIN threads t ON t.id = d.thread
+            "SELECT d.id, t.key, d.attempts, d.text, d.message, d.created_at, d.buttons FROM deliveries d JOIN threads t ON t.id = d.thread
              WHERE d.state = 'owed' AND (d.next_at <= $1 OR d.next_at > $2) AND {}
              AND NOT EXISTS (SELECT 1 FROM deliveries o WHERE o.thread = d.thread
                  AND o.state = 'owed' AND (o.created_at, o.id) < (d.created_at, d.id))
@@ -209,6 +213,14 @@ impl Db {
             thread: parse("threads", &id, "key", &row.try_get::<String, _>(1)?)?,
             message: parse("deliveries", &id, "message", &row.try_get::<String, _>(4)?)?,
             created_at: row.try_get(5)?,
+            buttons: match row.try_get::<Option<String>, _>(6)? {
+                Some(buttons) => serde_json::from_str(&buttons).map_err(|_| DbError::Row {
+                    table: "deliveries",
+                    id: id.clone(),
+                    column: "buttons",
+                })?,
+                None => Vec::new(),
+            },
             attempts: row.try_get::<i64, _>(2)?.max(0) as u32,
             reply: Reply {
                 text: row.try_get(3)?,

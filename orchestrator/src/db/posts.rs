@@ -1,7 +1,8 @@
 //! Posts of platforms and the messages they become part of: one event, one transaction.
 
 use mayfly_domain::{
-    AgentId, Channel, Event, Happened, MessageId, PostId, Posted, RemoteFile, ThreadKey,
+    AgentId, Channel, Event, Happened, MessageId, Place, PostId, Posted, Pressed, RemoteFile,
+    ThreadKey,
 };
 use sqlx::{AnyConnection, Row as _};
 
@@ -11,14 +12,16 @@ use super::{
     arrivals::applied,
     deliveries::{NewDelivery, owe},
     messages::{Lane, insert_message},
+    orders::{self, Ask},
     parse, parse_opt,
 };
 use crate::{
     clock,
     inbox::{
         access::Access,
-        decide::{self, Becomes, Edit, Known, Part, Progress},
+        decide::{self, Becomes, Edit, Known, Part, Progress, Why},
     },
+    orders::grammar::Order,
 };
 
 const MINUTE: i64 = 60 * 1000;
@@ -64,7 +67,7 @@ impl Db {
                 move_channel(&mut tx, from, to).await?;
                 (Applied::nothing(), "moved".to_owned(), None)
             }
-            Happened::Pressed(_) => (Applied::nothing(), "pressed".to_owned(), None),
+            Happened::Pressed(pressed) => press(&mut tx, pressed, access).await?,
             Happened::Ignored(why) => (Applied::nothing(), why.clone(), None),
         };
         if let Applied::Done { .. } = done {
@@ -105,6 +108,7 @@ async fn post(
         Some(album) => album_of(tx, &event.id, album).await?,
         None => None,
     };
+    let order = order_in(&event, lane.is_some());
     let known = Known {
         bound: lane.is_some(),
         verdict: access.judge(&event),
@@ -135,6 +139,11 @@ async fn post(
             return Ok((Applied::WantsAgent(profile), String::new(), None));
         }
     };
+    if let (Becomes::Message { .. }, Some(ask)) = (&becomes, order) {
+        let id = orders::give(tx, &lane, &whole.author, &ask).await?;
+        keep(tx, &whole, Some(id)).await?;
+        return Ok(part_of(id, "command", Applied::nothing()));
+    }
     let after = match becomes {
         Becomes::Message { after } => {
             insert_message(tx, &lane, message, &whole.author, &whole.text, after).await?;
@@ -169,6 +178,27 @@ async fn post(
         seen: Some(whole.id.clone()),
     };
     Ok(part_of(message, "message", done))
+}
+
+async fn press(tx: &mut Tx, pressed: &Pressed, access: &Access) -> Result<Outcome, DbError> {
+    if !access.admits(&pressed.on.channel, &pressed.by.id, &pressed.roles) {
+        return Ok(ignored(Why::Stranger.as_str()));
+    }
+    Ok(ignored(match orders::press(tx, pressed).await? {
+        true => "pressed",
+        false => "an unknown button",
+    }))
+}
+
+/// What a post says to Mayfly itself, where it may.
+fn order_in(event: &Posted, bound: bool) -> Option<Ask> {
+    let mentioned = event.to_us && event.place != Place::Direct;
+    let heard = bound || event.to_us || event.place == Place::Direct;
+    let read = Order::read(&event.text, mentioned).filter(|_| heard && !event.by_bot)?;
+    Some(match read {
+        Ok(order) => Ask::Order(order),
+        Err(told) => Ask::Mistake(told),
+    })
 }
 
 /// Its thread is told once for all that came late together.

@@ -128,6 +128,16 @@ impl Access {
         closed(&self.audience) && self.channels.values().all(|rule| closed(&rule.audience))
     }
 
+    /// Whether somebody may press buttons there.
+    pub fn admits(&self, channel: &Channel, who: &str, roles: &[String]) -> bool {
+        self.audience_of(channel).admits(who, roles)
+    }
+
+    /// Who may change there what others did; empty where everybody may who may speak.
+    pub fn admins(&self, channel: &Channel) -> &[String] {
+        &self.audience_of(channel).admins
+    }
+
     fn serves(&self, channel: &Channel) -> bool {
         let id = &channel.channel;
         self.channels.contains_key(id)

@@ -112,6 +112,7 @@ impl Router {
             match done.await.map_err(|error| observe::chain(&error))? {
                 Applied::WantsAgent(profile) => fresh = Some(self.agent(&profile).await?),
                 Applied::Done { lane, seen } => {
+                    self.bell.ring();
                     if let Some((agent, after)) = lane {
                         self.queue.offer(agent, after).await;
                     }

@@ -18,6 +18,10 @@ pub(super) async fn parts(
     blobs: &Blobs,
     owed: &Owed,
 ) -> Result<Vec<What>, BlobError> {
+    if !owed.buttons.is_empty() {
+        let line = platform.line(&owed.reply.text, &owed.buttons);
+        return Ok(vec![What::Text(line)]);
+    }
     let text = aged(&owed.reply.text, clock::unix_ms() - owed.created_at);
     let rendered = platform.render(&text);
     let mut files = owed.reply.files.clone();
@@ -57,6 +61,10 @@ mod tests {
     fn an_old_reply_says_its_age() {
         assert_eq!(aged("hi", OLD_MS - 1), "hi");
         for (age, told) in [(20, "20 minutes"), (300, "5 hours"), (2880, "2 days")] {
+            if !owed.buttons.is_empty() {
+                let line = platform.line(&owed.reply.text, &owed.buttons);
+                return Ok(vec![What::Text(line)]);
+            }
             let text = aged("hi", age * MINUTE_MS);
             assert!(text.contains(told) && text.ends_with("\n\nhi"), "{text}");
         }

@@ -1,0 +1,301 @@
+//! Commands given in threads, and buttons: each is done once.
+
+use mayfly_domain::{
+    AgentId, Author, DeliveryId, MessageId, Pressed, Reply, ThreadId, ThreadKey, chat::Button,
+};
+use serde::{Deserialize, Serialize};
+use sqlx::{AnyConnection, Row as _, any::AnyRow};
+
+use super::{
+    Db, DbError, Tx,
+    agents::{Agent, insert_agent},
+    deliveries::{NewDelivery, owe},
+    messages::Lane,
+    parse,
+};
+use crate::{clock, orders::grammar::Order};
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// A command.
+    Order(Order),
+    /// A command that was not understood; what to say.
+    Mistake(String),
+    /// A button was pressed: a command, and the press to be answered.
+    Pressed {
+        /// What the button stands for; none where somebody else was faster.
+        order: Option<Order>,
+        /// The press.
+        pressed: Pressed,
+        /// What the button said.
+        label: String,
+    },
+}
+
+/// One that is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenOrder {
+    /// Its id.
+    pub id: MessageId,
+    /// Where it was given.
+    pub thread: ThreadKey,
+    /// Whose thread that is.
+    pub agent: AgentId,
+    /// Who gave it.
+    pub author: Author,
+    /// What.
+    pub ask: Ask,
+    /// An earlier start began it, and nobody knows how far it came.
+    pub interrupted: bool,
+}
+
+/// What is said in answer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Said {
+    /// Text and files.
+    pub reply: Reply,
+    /// Buttons below it, with what each stands for.
+    pub buttons: Vec<(Button, Order)>,
+}
+
+/// A command takes its place beside the lane, in the transaction that applies its post.
+pub(super) async fn give(
+    tx: &mut AnyConnection,
+    lane: &Lane,
+    author: &Author,
+    ask: &Ask,
+) -> Result<MessageId, DbError> {
+    insert(tx, &lane.thread.to_string(), author, ask).await
+}
+
+async fn insert(
+    tx: &mut AnyConnection,
+    thread: &str,
+    author: &Author,
+    ask: &Ask,
+) -> Result<MessageId, DbError> {
+    let id = MessageId::new();
+    sqlx::query(
+        "INSERT INTO orders (id, thread, author, command, created_at) VALUES ($1, $2, $3, $4, $5)",
+    )
+    .bind(id.to_string())
+    .bind(thread)
+    .bind(serde_json::to_string(author).expect("authors are plain"))
+    .bind(serde_json::to_string(ask).expect("commands are plain"))
+    .bind(clock::unix_ms())
+    .execute(tx)
+    .await?;
+    Ok(id)
+}
+
+/// A press becomes a command, if it is the first on its question. False if the button is not ours.
+pub(super) async fn press(tx: &mut AnyConnection, pressed: &Pressed) -> Result<bool, DbError> {
+    let row = sqlx::query("SELECT thread, action, question FROM buttons WHERE id = $1")
+        .bind(&pressed.button)
+        .fetch_optional(&mut *tx)
+        .await?;
+    let Some(row) = row else { return Ok(false) };
+    let (thread, action, question): (String, String, String) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let (order, label): (Order, String) =
+        serde_json::from_str(&action).map_err(|_| DbError::Row {
+            table: "buttons",
+            id: pressed.button.clone(),
+            column: "action",
+        })?;
+    let first = sqlx::query(
+        "UPDATE buttons SET pressed_at = $2, pressed_by = $3 WHERE id = $1 AND NOT EXISTS
+           (SELECT 1 FROM buttons o WHERE o.question = $4 AND o.pressed_at IS NOT NULL)",
+    )
+    .bind(&pressed.button)
+    .bind(clock::unix_ms())
+    .bind(&pressed.by.name)
+    .bind(&question)
+    .execute(&mut *tx)
+    .await?
+    .rows_affected();
+    let ask = Ask::Pressed {
+        order: (first > 0).then_some(order),
+        pressed: pressed.clone(),
+        label,
+    };
+    insert(tx, &thread, &pressed.by, &ask).await?;
+    Ok(true)
+}
+
+impl Db {
+    /// Commands that are to be done, oldest first.
+    pub async fn open_orders(&self) -> Result<Vec<OpenOrder>, DbError> {
+        let rows = sqlx::query(
+            "SELECT o.id, t.key, t.agent, o.author, o.command, o.state FROM orders o
+             JOIN threads t ON t.id = o.thread WHERE o.state != 'done' ORDER BY o.created_at, o.id",
+        )
+        .fetch_all(self.reader())
+        .await?;
+        rows.iter().map(open_order).collect()
+    }
+
+    /// It is about to be done.
+    pub async fn order_begun(&self, id: MessageId) -> Result<(), DbError> {
+        sqlx::query("UPDATE orders SET state = 'begun' WHERE id = $1 AND state = 'new'")
+            .bind(id.to_string())
+            .execute(self.writer())
+            .await?;
+        Ok(())
+    }
+
+    /// It is done, and this is owed for it in its thread.
+    pub async fn order_done(&self, id: MessageId, said: Option<&Said>) -> Result<(), DbError> {
+        let mut tx = self.begin().await?;
+        let row = sqlx::query(
+            "UPDATE orders SET state = 'done' WHERE id = $1 AND state != 'done' RETURNING thread",
+        )
+        .bind(id.to_string())
+        .fetch_optional(&mut *tx)
+        .await?;
+        if let (Some(row), Some(said)) = (row, said) {
+            let thread: String = row.try_get(0)?;
+            let thread = parse("orders", &id.to_string(), "thread", &thread)?;
+            say(&mut tx, thread, id, said).await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// A conversation gets a fresh agent; the old one keeps its own, by command line. False while
+    /// something of the old one waits or runs.
+    pub async fn renew_thread(
+        &self,
+        thread: &ThreadKey,
+        old: &ThreadKey,
+        fresh: &Agent,
+    ) -> Result<bool, DbError> {
+        let mut tx = self.begin().await?;
+        let moved = sqlx::query(
+            "UPDATE threads SET key = $2 WHERE key = $1 AND NOT EXISTS
+               (SELECT 1 FROM messages m WHERE m.thread = threads.id AND m.outcome IS NULL)
+             RETURNING id",
+        )
+        .bind(thread.to_string())
+        .bind(old.to_string())
+        .fetch_optional(&mut *tx)
+        .await?;
+        let Some(moved) = moved else { return Ok(false) };
+        let moved: String = moved.try_get(0)?;
+        insert_agent(&mut tx, fresh, thread).await?;
+        // What is said about it is said where people are.
+        for table in ["orders", "buttons", "deliveries"] {
+            let open = match table {
+                "orders" => "AND state != 'done'",
+                "deliveries" => "AND state = 'owed'",
+                _ => "",
+            };
+            let sql = format!(
+                "UPDATE {table} SET thread = (SELECT id FROM threads WHERE key = $1)
+                 WHERE thread = $2 {open}"
+            );
+            sqlx::query(sqlx::AssertSqlSafe(sql))
+                .bind(thread.to_string())
+                .bind(&moved)
+                .execute(&mut *tx)
+                .await?;
+        }
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    /// An agent's conversation is this one from now on.
+    pub async fn bind_thread(&self, agent: AgentId, key: &ThreadKey) -> Result<(), DbError> {
+        sqlx::query("UPDATE threads SET key = $2 WHERE agent = $1")
+            .bind(agent.to_string())
+            .bind(key.to_string())
+            .execute(self.writer())
+            .await?;
+        Ok(())
+    }
+
+    /// Who opened a thread: the author of its first message.
+    pub async fn opener(&self, agent: AgentId) -> Result<Option<String>, DbError> {
+        let row =
+            sqlx::query("SELECT author_id FROM messages WHERE agent = $1 ORDER BY seq, id LIMIT 1")
+                .bind(agent.to_string())
+                .fetch_optional(self.reader())
+                .await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
+    }
+
+    /// The newest parked message of an agent.
+    pub async fn newest_parked(&self, agent: AgentId) -> Result<Option<MessageId>, DbError> {
+        let row = sqlx::query(
+            "SELECT id FROM messages WHERE agent = $1 AND outcome = 'parked'
+             ORDER BY seq DESC LIMIT 1",
+        )
+        .bind(agent.to_string())
+        .fetch_optional(self.reader())
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let id: String = row.try_get(0)?;
+        Ok(Some(parse("messages", &id, "id", &id)?))
+    }
+}
+
+async fn say(tx: &mut Tx, thread: ThreadId, order: MessageId, said: &Said) -> Result<(), DbError> {
+    let mut delivery = NewDelivery::remark(thread, order, said.reply.text.clone());
+    delivery.reply.files.clone_from(&said.reply.files);
+    owe(tx, &delivery).await?;
+    if said.buttons.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<&Button> = said.buttons.iter().map(|(button, _)| button).collect();
+    sqlx::query("UPDATE deliveries SET buttons = $2 WHERE id = $1")
+        .bind(delivery.id.to_string())
+        .bind(serde_json::to_string(&shown).expect("buttons are plain"))
+        .execute(&mut **tx)
+        .await?;
+    for (button, stands_for) in &said.buttons {
+        add_button(tx, button, stands_for, thread, delivery.id).await?;
+    }
+    Ok(())
+}
+
+async fn add_button(
+    tx: &mut Tx,
+    button: &Button,
+    order: &Order,
+    thread: ThreadId,
+    question: DeliveryId,
+) -> Result<(), DbError> {
+    let action = serde_json::to_string(&(order, &button.label)).expect("commands are plain");
+    sqlx::query(
+        "INSERT INTO buttons (id, thread, action, question, created_at)
+         VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(&button.id)
+    .bind(thread.to_string())
+    .bind(action)
+    .bind(question.to_string())
+    .bind(clock::unix_ms())
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+fn open_order(row: &AnyRow) -> Result<OpenOrder, DbError> {
+    let text = |at: usize| row.try_get::<String, _>(at);
+    let id = text(0)?;
+    let broken = |column| DbError::Row {
+        table: "orders",
+        id: id.clone(),
+        column,
+    };
+    Ok(OpenOrder {
+        thread: parse("threads", &id, "key", &text(1)?)?,
+        agent: parse("threads", &id, "agent", &text(2)?)?,
+        author: serde_json::from_str(&text(3)?).map_err(|_| broken("author"))?,
+        ask: serde_json::from_str(&text(4)?).map_err(|_| broken("command"))?,
+        interrupted: text(5)? == "begun",
+        id: parse("orders", &id, "id", &id)?,
+    })
+}

@@ -1,0 +1,129 @@
+//! What people say to Mayfly itself in a thread (`!status`, a button): done beside the lane, so that
+//! `stop` never waits behind what it should stop, and each once.
+
+pub mod grammar;
+mod run;
+mod told;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use mayfly_domain::{MessageId, ThreadKey};
+
+use crate::{
+    bell::Bell,
+    blobs::Blobs,
+    command::Commands,
+    db::{
+        Db, DbError,
+        orders::{Ask, OpenOrder, Said},
+    },
+    inbox::route::Accesses,
+    observe,
+    outbox::Platforms,
+    supervise::Supervisor,
+};
+use grammar::Order;
+
+/// Longest wait between two looks for commands.
+const POLL: Duration = Duration::from_secs(2);
+/// Between two tries to record that one is done.
+const RECORD: Duration = Duration::from_secs(1);
+
+/// See the module; cheap to clone.
+#[derive(Clone)]
+pub struct Orders {
+    /// The truth.
+    pub db: Db,
+    /// Where files are kept that are sent.
+    pub blobs: Blobs,
+    /// What every face calls.
+    pub commands: Commands,
+    /// Where threads are opened and presses answered.
+    pub platforms: Platforms,
+    /// Who may.
+    pub accesses: Arc<Accesses>,
+    /// Rung when there is one, and by it when something is owed.
+    pub bell: Bell,
+}
+
+impl Orders {
+    /// Does them until the process comes to rest; those of one thread one after the other.
+    pub async fn serve(self, supervisor: Supervisor) -> Result<(), DbError> {
+        let stopping = supervisor.stopping();
+        let mut busy: HashMap<MessageId, ThreadKey> = HashMap::new();
+        let mut working: FuturesUnordered<BoxFuture<'static, MessageId>> = FuturesUnordered::new();
+        while !stopping.is_cancelled() {
+            let bell = self.bell.clone();
+            let rung = bell.next();
+            match self.db.open_orders().await {
+                Ok(open) => {
+                    for order in open {
+                        // A `stop` does not wait for an export either.
+                        let quick = matches!(order.ask, Ask::Order(Order::Stop { .. }));
+                        let waits = !quick && busy.values().any(|thread| *thread == order.thread);
+                        if waits || busy.contains_key(&order.id) {
+                            continue;
+                        }
+                        busy.insert(order.id, order.thread.clone());
+                        working.push(Box::pin(self.clone().work(order)));
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(error = observe::chain(&error), "commands not readable");
+                }
+            }
+            tokio::select! {
+                () = stopping.cancelled() => {}
+                Some(done) = working.next() => { busy.remove(&done); }
+                () = rung => {}
+                () = tokio::time::sleep(POLL) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn work(self, order: OpenOrder) -> MessageId {
+        let begun = self.db.order_begun(order.id).await;
+        let said = match begun {
+            Err(error) => {
+                tracing::error!(order = %order.id, error = observe::chain(&error), "a command waits");
+                return order.id;
+            }
+            Ok(()) if order.interrupted && !repeats(&order.ask) => Some(told::interrupted()),
+            Ok(()) => self.answer(&order).await,
+        };
+        crate::faults::point("order.acted");
+        self.record(order.id, said.as_ref()).await;
+        self.bell.ring();
+        order.id
+    }
+
+    async fn record(&self, id: MessageId, said: Option<&Said>) {
+        while let Err(error) = self.db.order_done(id, said).await {
+            tracing::error!(order = %id, error = observe::chain(&error), "a command is not recorded yet");
+            tokio::time::sleep(RECORD).await;
+        }
+    }
+}
+
+/// Whether it may be done twice.
+fn repeats(ask: &Ask) -> bool {
+    match ask {
+        Ask::Mistake(_) => true,
+        Ask::Order(order) => match order {
+            Order::New | Order::Rollback { .. } | Order::Fork { .. } | Order::Retry { .. } => false,
+            Order::Help
+            | Order::Status
+            | Order::Stop { .. }
+            | Order::History { .. }
+            | Order::Diff { .. }
+            | Order::Usage
+            | Order::Export
+            | Order::Nothing => true,
+        },
+        Ask::Pressed { order, .. } => order
+            .clone()
+            .is_none_or(|order| repeats(&Ask::Order(order))),
+    }
+}

@@ -1,0 +1,193 @@
+//! What can be said to Mayfly itself in a thread, the same on every platform: `!status`, `/status`,
+//! or `@bot status`.
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use serde::{Deserialize, Serialize};
+
+/// A command as it was given.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// What can be said here
+    Help,
+    /// A fresh agent for this conversation; the old one stays reachable by command line
+    New,
+    /// What the agent does, and what waits
+    Status,
+    /// Ends what runs; with `all`, withdraws what waits too
+    Stop {
+        /// `all`
+        #[arg(value_parser = ["all"])]
+        what: Option<String>,
+    },
+    /// The newest ticks
+    History {
+        /// How many
+        #[arg(default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=50))]
+        count: u8,
+    },
+    /// What the last tick changed, or a tick, or what lies between two
+    Diff {
+        /// A tick
+        tick: Option<String>,
+        /// A later tick
+        to: Option<String>,
+    },
+    /// Goes back to the files and the conversation after a tick, or before the last one
+    Rollback {
+        /// A tick
+        tick: Option<String>,
+        /// Asked and confirmed.
+        #[arg(skip)]
+        #[serde(default)]
+        confirmed: bool,
+    },
+    /// A new conversation on the same files, or on those after a tick
+    Fork {
+        /// A tick
+        tick: Option<String>,
+    },
+    /// Runs a message again that is parked: the newest, or this one
+    Retry {
+        /// A message
+        message: Option<String>,
+    },
+    /// What the agent has used
+    Usage,
+    /// The agent's files and history as an archive
+    Export,
+    /// A question that was answered with no.
+    #[command(skip)]
+    Nothing,
+}
+
+#[derive(Parser)]
+#[command(
+    no_binary_name = true,
+    disable_help_flag = true,
+    disable_help_subcommand = true,
+    disable_version_flag = true
+)]
+struct Line {
+    #[command(subcommand)]
+    order: Order,
+}
+
+/// Longest command of the form `@bot command`, in words: longer is a message to the agent.
+const BARE_WORDS: usize = 3;
+
+impl Order {
+    /// Reads a post. None if it is for the agent; an error says what is wrong with a command.
+    pub fn read(text: &str, mentioned: bool) -> Option<Result<Order, String>> {
+        let text = text.trim();
+        let mut words: Vec<&str> = text.split_whitespace().collect();
+        let first = words.first()?;
+        let prefixed = first
+            .strip_prefix('!')
+            .or_else(|| first.strip_prefix('/'))
+            .map(|name| name.split('@').next().unwrap_or_default());
+        match prefixed {
+            Some(name) if is_known(name) => {
+                words[0] = name;
+                Some(parse(&words))
+            }
+            Some("mayfly") if words.len() > 1 => Some(parse(&words[1..])),
+            Some(_) => None,
+            None if mentioned && words.len() <= BARE_WORDS && is_known(first) => {
+                parse(&words).ok().map(Ok)
+            }
+            None => None,
+        }
+    }
+
+    /// Names and what they do, for help and for platforms that want them registered.
+    pub fn all() -> Vec<(String, String)> {
+        let line = Line::command();
+        let named = line.get_subcommands().map(|command| {
+            let about = command.get_about().map(ToString::to_string);
+            (command.get_name().to_owned(), about.unwrap_or_default())
+        });
+        named.collect()
+    }
+
+    /// Whether it changes what others did.
+    pub fn is_weighty(&self) -> bool {
+        matches!(
+            self,
+            Order::New | Order::Stop { .. } | Order::Rollback { .. } | Order::Retry { .. }
+        )
+    }
+}
+
+fn is_known(name: &str) -> bool {
+    let line = Line::command();
+    line.get_subcommands()
+        .any(|command| command.get_name() == name)
+}
+
+fn parse(words: &[&str]) -> Result<Order, String> {
+    let line = Line::try_parse_from(words).map_err(|error| {
+        let told = error.to_string();
+        let told = told.lines().next().unwrap_or_default();
+        let told = told.strip_prefix("error: ").unwrap_or(told);
+        format!("{told}. `!help` tells what can be said here.")
+    })?;
+    Ok(line.order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_known_by_its_mark_and_all_else_is_for_the_agent() {
+        let read = |text| Order::read(text, false);
+        assert_eq!(read("!status"), Some(Ok(Order::Status)));
+        assert_eq!(read(" /status@my_bot "), Some(Ok(Order::Status)));
+        assert_eq!(read("/mayfly usage"), Some(Ok(Order::Usage)));
+        let all = Order::Stop {
+            what: Some("all".to_owned()),
+        };
+        assert_eq!(read("!stop all"), Some(Ok(all)));
+        for for_the_agent in [
+            "status",
+            "/bin/ls",
+            "! ls",
+            "!unknown",
+            "",
+            "/",
+            "ask !status",
+        ] {
+            assert_eq!(read(for_the_agent), None, "{for_the_agent}");
+        }
+        assert_eq!(Order::read("status", true), Some(Ok(Order::Status)));
+        assert_eq!(Order::read("help me with the build", true), None);
+        assert_eq!(Order::read("help me", true), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_one_sentence() {
+        for bad in [
+            "!stop everything",
+            "!history 0",
+            "!history x",
+            "!diff a b c",
+            "/mayfly dance",
+        ] {
+            let told = Order::read(bad, false).unwrap().unwrap_err();
+            assert!(
+                told.contains("!help") && told.lines().count() == 1,
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_command_says_what_it_does() {
+        let all = Order::all();
+        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        let expected = "help new status stop history diff rollback fork retry usage export";
+        assert_eq!(names.join(" "), expected);
+        assert!(all.iter().all(|(_, about)| about.len() > 10));
+    }
+}

@@ -1,0 +1,161 @@
+//! What a thread is told, in Markdown.
+
+use mayfly_domain::{Reply, chat::Button};
+
+use super::grammar::Order;
+use crate::{
+    db::orders::Said,
+    snapshot::{Change, ChangeKind, Diff},
+    view::{AgentView, TickView},
+};
+
+/// Most lines of a difference.
+pub(super) const CHANGES: usize = 40;
+
+/// A text without buttons.
+pub(super) fn plain(text: impl Into<String>) -> Said {
+    Said {
+        reply: Reply {
+            text: text.into(),
+            files: Vec::new(),
+        },
+        buttons: Vec::new(),
+    }
+}
+
+pub(super) fn interrupted() -> Said {
+    plain(
+        "Mayfly was restarted in the middle of this command, which may have been done or not: `!history` shows it.",
+    )
+}
+
+pub(super) fn help() -> Said {
+    let lines = Order::all().into_iter();
+    let lines: Vec<String> = lines
+        .map(|(name, about)| format!("- `!{name}`: {about}"))
+        .collect();
+    plain(format!(
+        "Everything else is for the agent. To Mayfly itself you can say:\n\n{}",
+        lines.join("\n")
+    ))
+}
+
+pub(super) fn status(agent: &AgentView, progress: Option<&str>) -> Said {
+    let now = match (agent.running, progress) {
+        (Some(tick), Some(progress)) => format!("tick `{}` is at: {progress}", tick.short()),
+        (Some(tick), None) => format!("tick `{}` runs", tick.short()),
+        (None, _) => "nothing runs".to_owned(),
+    };
+    let mut lines = vec![format!(
+        "Agent `{}` ({}): {now}.",
+        agent.short, agent.profile
+    )];
+    if agent.waiting > 0 {
+        lines.push(format!("{} waiting.", count(agent.waiting, "message")));
+    }
+    if agent.parked > 0 {
+        lines.push(format!(
+            "{} parked: `!retry` runs the newest again.",
+            count(agent.parked, "message")
+        ));
+    }
+    lines.push(format!(
+        "{} so far{}.",
+        count(agent.ticks, "tick"),
+        agent
+            .head_tick
+            .map(|tick| format!(", the files are those after `{}`", tick.short()))
+            .unwrap_or_default()
+    ));
+    plain(lines.join("\n"))
+}
+
+pub(super) fn history(ticks: &[TickView]) -> Said {
+    if ticks.is_empty() {
+        return plain("No tick yet.");
+    }
+    let line = |tick: &TickView| {
+        let how = tick.outcome.map_or("runs".to_owned(), |outcome| {
+            outcome.as_str().replace('_', " ")
+        });
+        let here = if tick.in_head { "" } else { " (left behind)" };
+        format!("- `{}` {how}{here}: {}", tick.id.short(), code(&tick.title))
+    };
+    let lines: Vec<String> = ticks.iter().map(line).collect();
+    plain(lines.join("\n"))
+}
+
+pub(super) fn diff(diff: &Diff) -> Said {
+    if diff.changes.is_empty() {
+        return plain("No file differs.");
+    }
+    let shown = diff.changes.iter().take(CHANGES).map(change);
+    let mut lines: Vec<String> = shown.collect();
+    let more = diff.changes.len().saturating_sub(CHANGES) as u64 + diff.more;
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    plain(format!("```\n{}\n```", lines.join("\n")))
+}
+
+fn change(change: &Change) -> String {
+    let path = String::from_utf8_lossy(&change.path).replace("```", "'''");
+    let mark = match change.kind {
+        ChangeKind::Added => '+',
+        ChangeKind::Removed => '-',
+        ChangeKind::Modified | ChangeKind::TypeChanged | ChangeKind::ModeChanged => '~',
+        ChangeKind::Renamed => '>',
+    };
+    format!("{mark} {path}")
+}
+
+pub(super) fn usage(ticks: &[TickView]) -> Said {
+    let seconds: i64 = ticks
+        .iter()
+        .map(|tick| tick.usage.phase_ms.iter().sum::<i64>())
+        .sum::<i64>()
+        / 1000;
+    let output: i64 = ticks.iter().map(|tick| tick.usage.output_bytes).sum();
+    let layers: i64 = ticks.iter().map(|tick| tick.usage.layer_bytes).sum();
+    plain(format!(
+        "{}: {seconds} s of work, {} of output, {} of changed files.",
+        count(ticks.len() as u64, "tick"),
+        bytes(output),
+        bytes(layers)
+    ))
+}
+
+/// A question with yes and no.
+pub(super) fn question(text: String, yes: &str, order: Order) -> Said {
+    let button = |label: &str, danger| Button {
+        id: uuid::Uuid::new_v4().simple().to_string(),
+        label: label.to_owned(),
+        danger,
+    };
+    Said {
+        buttons: vec![
+            (button(yes, true), order),
+            (button("Leave it", false), Order::Nothing),
+        ],
+        ..plain(text)
+    }
+}
+
+fn count(n: u64, what: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{s}")
+}
+
+fn bytes(n: i64) -> String {
+    let n = n.max(0) as u64;
+    match n {
+        0..10_240 => format!("{n} bytes"),
+        10_240..10_485_760 => format!("{} KiB", n / 1024),
+        _ => format!("{} MiB", n >> 20),
+    }
+}
+
+/// Text of a person as code, so that it is shown and not obeyed.
+fn code(text: &str) -> String {
+    format!("`{}`", text.replace('`', "'"))
+}

@@ -1,0 +1,245 @@
+//! What people say to Mayfly itself in a thread, and buttons.
+
+use std::{sync::Arc, time::Duration};
+
+use mayfly_domain::{
+    Author, Channel, Event, Happened, Place, PostId, Posted, Pressed, chat::Button,
+};
+use mayfly_orchestrator::inbox::access::{Access, EVERYONE};
+use mayfly_tests::{
+    chat::{Chat, NAME},
+    world::{Setup, World},
+};
+
+struct Scene {
+    world: World,
+    chat: Arc<Chat>,
+    posts: u32,
+}
+
+fn channel() -> Channel {
+    Channel {
+        platform: NAME.to_owned(),
+        workspace: "w".to_owned(),
+        channel: "c".to_owned(),
+    }
+}
+
+fn person(name: &str) -> Author {
+    Author {
+        id: name.to_lowercase(),
+        name: name.to_owned(),
+    }
+}
+
+impl Scene {
+    async fn new() -> Scene {
+        Scene::with(&[]).await
+    }
+
+    async fn with(admins: &[&str]) -> Scene {
+        let chat = Chat::new(Duration::from_secs(600));
+        let mut access = Access::default();
+        access.audience.allowed_users = vec![EVERYONE.to_owned()];
+        access.audience.admins = admins.iter().map(|name| (*name).to_owned()).collect();
+        access.allowed_channels = vec![EVERYONE.to_owned()];
+        let world = World::docker_with(Setup {
+            platforms: vec![chat.clone()],
+            accesses: [(NAME.to_owned(), access)].into(),
+            ..Setup::default()
+        })
+        .await;
+        Scene {
+            world,
+            chat,
+            posts: 0,
+        }
+    }
+
+    fn says(&mut self, who: &str, thread: &str, text: &str) {
+        self.posts += 1;
+        let id = self.posts.to_string();
+        let channel = channel();
+        let posted = Posted {
+            thread: channel.thread(thread),
+            id: PostId {
+                channel,
+                id: id.clone(),
+            },
+            place: Place::Thread,
+            author: person(who),
+            by_bot: false,
+            roles: Vec::new(),
+            text: text.to_owned(),
+            to_us: self.posts == 1,
+            files: Vec::new(),
+            twin: None,
+            group: None,
+            answers: None,
+            at: mayfly_orchestrator::clock::unix_ms(),
+        };
+        self.chat.happens(Event {
+            key: id,
+            happened: Happened::Posted(Box::new(posted)),
+        });
+    }
+
+    fn presses(&mut self, who: &str, thread: &str, on: &str, button: &Button) {
+        self.posts += 1;
+        let channel = channel();
+        let pressed = Pressed {
+            button: button.id.clone(),
+            thread: channel.thread(thread),
+            on: PostId {
+                channel,
+                id: on.to_owned(),
+            },
+            by: person(who),
+            roles: Vec::new(),
+            answer_to: "x".to_owned(),
+        };
+        self.chat.happens(Event {
+            key: format!("press {}", self.posts),
+            happened: Happened::Pressed(pressed),
+        });
+    }
+
+    /// Waits until everything that happened has come to its end.
+    async fn quiet(&self) {
+        let seen = self.posts.to_string();
+        let applied = "SELECT count(*) FROM arrivals WHERE state != 'new' AND seq > 0";
+        self.world.until_sql(applied, &seen).await;
+        let open = "SELECT (SELECT count(*) FROM messages WHERE outcome IS NULL)
+            + (SELECT count(*) FROM orders WHERE state != 'done')
+            + (SELECT count(*) FROM deliveries WHERE state = 'owed')";
+        self.world.until_sql(open, "0").await;
+    }
+
+    /// What is said in answer to this, and nothing else.
+    async fn answer(&mut self, text: &str) -> String {
+        let before = self.chat.texts("t").len();
+        self.says("Ada", "t", text);
+        self.quiet().await;
+        let texts = self.chat.texts("t");
+        assert_eq!(texts.len(), before + 1, "{text}: {texts:?}");
+        texts[before].clone()
+    }
+
+    async fn end(self) {
+        self.world.end().await;
+    }
+}
+
+/// The first words in backticks.
+fn quoted(text: &str) -> &str {
+    text.split('`').nth(1).expect("something in backticks")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_is_looked_at_rolled_back_forked_and_taken_along() {
+    let mut scene = Scene::new().await;
+    assert_eq!(scene.answer("echo one > f; echo one").await, "one");
+    assert_eq!(scene.answer("echo two > f; echo two").await, "two");
+    assert!(scene.answer("!help").await.contains("`!rollback`"));
+    let status = scene.answer("/status").await;
+    assert!(
+        status.contains("nothing runs") && status.contains("2 ticks"),
+        "{status}"
+    );
+    let history = scene.answer("!history").await;
+    assert_eq!(history.matches("done").count(), 2, "{history}");
+    let second = quoted(&history).to_owned();
+    let diff = scene.answer("!diff").await;
+    assert!(diff.contains("~ /work/f"), "{diff}");
+    assert!(scene.answer("!usage").await.contains("2 ticks"));
+    // A question with buttons; the answer moves files and conversation.
+    assert!(
+        scene
+            .answer("!rollback")
+            .await
+            .contains("before the last tick?")
+    );
+    let question = scene.chat.shown("t").pop().unwrap();
+    let (yes, no) = (question.buttons[0].clone(), question.buttons[1].clone());
+    assert!(yes.danger);
+    scene.presses("Ada", "t", &question.id, &yes);
+    scene.presses("Eve", "t", &question.id, &no);
+    scene.quiet().await;
+    assert_eq!(
+        scene.chat.answers(),
+        ["Roll back", "Somebody else has decided already."]
+    );
+    let shown = scene.chat.shown("t");
+    let question = shown.iter().find(|post| post.id == question.id).unwrap();
+    assert_eq!(
+        (&*question.text, question.buttons.len()),
+        ("Roll back: Ada", 0)
+    );
+    assert!(shown.last().unwrap().text.contains("goes forward again"));
+    assert_eq!(scene.answer("cat f").await, "one");
+    // A fork has its own conversation.
+    let forked = scene.answer(&format!("!fork {second}")).await;
+    let link = forked.split("chat://").nth(1).unwrap().to_owned();
+    scene.says("Ada", &link, "cat f");
+    scene.quiet().await;
+    assert_eq!(scene.chat.texts(&link).last().unwrap(), "two");
+    assert_eq!(scene.answer("cat f").await, "one");
+    // The archive.
+    scene.says("Ada", "t", "!export");
+    scene.quiet().await;
+    let name = scene.chat.texts("t").pop().unwrap();
+    let tar = scene.chat.sent_file(name.trim_matches(['[', ']'])).unwrap();
+    assert_eq!(&tar[257..262], b"ustar");
+    // A fresh start.
+    assert!(scene.answer("!new").await.contains("fresh agent"));
+    assert_eq!(scene.answer("ls | wc -l").await, "0");
+    assert_eq!(scene.world.sql("SELECT count(*) FROM agents"), "3");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stop_acts_at_once_and_is_for_the_opener_and_admins() {
+    let mut scene = Scene::with(&["root"]).await;
+    scene.says("Ada", "t", "echo begun; sleep 60; echo over");
+    let running = "SELECT count(*) FROM ticks WHERE outcome IS NULL AND phase = 'running'";
+    scene.world.until_sql(running, "1").await;
+    scene.says("Eve", "t", "!stop");
+    scene
+        .world
+        .until_sql("SELECT count(*) FROM orders WHERE state = 'done'", "1")
+        .await;
+    assert_eq!(scene.world.sql(running), "1");
+    scene.says("Root", "t", "!stop");
+    scene.quiet().await;
+    let texts = scene.chat.texts("t");
+    assert!(texts[0].contains("whoever opened"), "{texts:?}");
+    assert!(
+        texts.iter().any(|text| text.contains("is being stopped")),
+        "{texts:?}"
+    );
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.contains("stopped, changes kept")),
+        "{texts:?}"
+    );
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistake_is_told_and_starts_nothing() {
+    let mut scene = Scene::new().await;
+    assert_eq!(scene.answer("echo hi").await, "hi");
+    for (said, told) in [
+        ("!history x", "!help"),
+        ("!rollback ffffffff", "no tick"),
+        ("!retry", "is parked"),
+        ("!diff ffffffff", "no tick"),
+    ] {
+        let answer = scene.answer(said).await;
+        assert!(answer.contains(told), "{said}: {answer}");
+    }
+    assert_eq!(scene.answer("/bin/echo !status").await, "!status");
+    assert_eq!(scene.world.sql("SELECT count(*) FROM ticks"), "2");
+    scene.end().await;
+}
