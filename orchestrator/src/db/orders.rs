@@ -28,7 +28,7 @@ pub enum Ask {
         /// What the button stands for; none where somebody else was faster.
         order: Option<Order>,
         /// The press.
-        pressed: Pressed,
+        pressed: Box<Pressed>,
         /// What the button said.
         label: String,
     },
@@ -118,7 +118,7 @@ pub(super) async fn press(tx: &mut AnyConnection, pressed: &Pressed) -> Result<b
     .rows_affected();
     let ask = Ask::Pressed {
         order: (first > 0).then_some(order),
-        pressed: pressed.clone(),
+        pressed: Box::new(pressed.clone()),
         label,
     };
     insert(tx, &thread, &pressed.by, &ask).await?;

@@ -25,7 +25,7 @@ pub struct Audience {
 }
 
 /// One channel that is served.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChannelRule {
     /// Profile of its agents; the platform's where none is named.
@@ -33,15 +33,6 @@ pub struct ChannelRule {
     /// Who may speak; the platform's lists where it names nobody.
     #[serde(flatten)]
     pub audience: Audience,
-}
-
-impl Default for ChannelRule {
-    fn default() -> Self {
-        ChannelRule {
-            profile: None,
-            audience: Audience::default(),
-        }
-    }
 }
 
 /// What is served on one platform, and for whom.
