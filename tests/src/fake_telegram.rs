@@ -2,7 +2,7 @@
 //! of updates with its offsets, and the rules that bite (limits, HTML entities, flood control, one
 //! poller per token).
 //!
-//! Trusted only because bots that others wrote work against it: `tests/tests/fakes`.
+//! Trusted only because bots that others wrote work against it: `tests/tests/telegram_client.rs`.
 
 mod form;
 mod html;

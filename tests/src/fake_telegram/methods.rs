@@ -1,13 +1,16 @@
 //! The methods, with the rules each has.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use http_body_util::Full;
 use hyper::Response;
 use serde_json::{Value, json};
 
 use super::{
-    BOT, FakeTelegram, Refusal,
+    BOT, FakeTelegram, Refusal, TOKEN,
     form::Form,
     html,
     state::{Shown, State, file_id, user},
@@ -25,6 +28,11 @@ const MAX_UPLOAD: usize = 50 << 20;
 /// Longest poll that is served, in seconds.
 const MAX_POLL: u64 = 50;
 
+/// Some of what may be a reaction; a tick, for example, may not.
+const REACTIONS: [&str; 12] = [
+    "👍", "👎", "❤", "🔥", "🎉", "🤔", "😢", "👌", "💔", "👀", "✍", "🤷",
+];
+
 type Done = Result<Value, Refusal>;
 
 impl FakeTelegram {
@@ -37,8 +45,10 @@ impl FakeTelegram {
             "getme" => {
                 let mut me = user(BOT);
                 me["can_join_groups"] = json!(true);
-                me["can_read_all_group_messages"] = json!(true);
+                me["can_read_all_group_messages"] = json!(!state.privacy);
                 me["supports_inline_queries"] = json!(false);
+                me["can_connect_to_business"] = json!(false);
+                me["has_main_web_app"] = json!(false);
                 Ok(me)
             }
             "sendmessage" => state.send(form),
@@ -47,16 +57,11 @@ impl FakeTelegram {
             "senddocument" => state.send_document(form),
             "sendchataction" => state.act(form),
             "setmessagereaction" => state.react(form),
-            "answercallbackquery" => {
-                let id = form.text("callback_query_id").unwrap_or_default();
-                state.answered.insert(id);
-                Ok(json!(true))
-            }
+            "answercallbackquery" => state.answer(form),
             "getfile" => state.file(form),
-            "setmycommands" => {
-                state.commands = form.value("commands").unwrap_or_default();
-                Ok(json!(true))
-            }
+            "getchat" => state.describe(form),
+            "createforumtopic" => state.create_topic(form),
+            "setmycommands" => state.set_commands(form),
             "getmycommands" => Ok(match state.commands.clone() {
                 Value::Null => json!([]),
                 commands => commands,
@@ -64,6 +69,11 @@ impl FakeTelegram {
             "setwebhook" => {
                 let url = form.text("url").unwrap_or_default();
                 let secret = form.text("secret_token").unwrap_or_default();
+                if !url.is_empty() && !url.starts_with("https://") {
+                    return Err(Refusal::bad(
+                        "bad webhook: An HTTPS URL must be provided for webhook",
+                    ));
+                }
                 state.webhook = (!url.is_empty()).then_some((url, secret));
                 Ok(json!(true))
             }
@@ -134,7 +144,10 @@ impl FakeTelegram {
     }
 
     pub(super) fn download(&self, rest: &str) -> Answer {
-        let path = rest.split_once('/').map_or("", |(_, path)| path);
+        let (token, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if token != TOKEN {
+            return super::refused(401, "Unauthorized");
+        }
         let id = path.replace("%2F", "/");
         let id = id.rsplit('/').next().unwrap_or_default();
         let state = self.state.lock();
@@ -189,8 +202,28 @@ impl State {
         }
     }
 
+    /// As [`State::open_chat`], unless too much was written there in the last minute.
+    fn writable(&mut self, form: &Form) -> Result<i64, Refusal> {
+        let id = self.open_chat(form)?;
+        let chat = self.chats.get_mut(&id).expect("an open chat");
+        let Some((most, writes)) = &mut chat.flood else {
+            return Ok(id);
+        };
+        writes.retain(|at| at.elapsed() < Duration::from_secs(60));
+        if writes.len() < *most {
+            writes.push(Instant::now());
+            return Ok(id);
+        }
+        let wait = 60 - writes[0].elapsed().as_secs();
+        Err(Refusal {
+            status: 429,
+            description: format!("Too Many Requests: retry after {wait}"),
+            parameters: json!({"retry_after": wait}),
+        })
+    }
+
     fn send(&mut self, form: &Form) -> Done {
-        let chat = self.open_chat(form)?;
+        let chat = self.writable(form)?;
         let topic = self.topic(chat, form)?;
         let source = form.text("text").unwrap_or_default();
         let text = seen(
@@ -204,7 +237,7 @@ impl State {
     }
 
     fn send_document(&mut self, form: &Form) -> Done {
-        let chat = self.open_chat(form)?;
+        let chat = self.writable(form)?;
         let topic = self.topic(chat, form)?;
         let source = form.text("caption").unwrap_or_default();
         let text = match source.is_empty() {
@@ -266,7 +299,7 @@ impl State {
             answers,
             buttons: buttons(form)?,
             file: file.clone(),
-            edits: 0,
+            history: Vec::new(),
             notified: form.text("disable_notification").as_deref() != Some("true"),
         };
         kept.posts.insert(id, shown);
@@ -277,7 +310,7 @@ impl State {
     }
 
     fn edit(&mut self, form: &Form) -> Done {
-        let chat = self.open_chat(form)?;
+        let chat = self.writable(form)?;
         let id = form.number("message_id").unwrap_or_default();
         let source = form.text("text").unwrap_or_default();
         let text = seen(
@@ -296,13 +329,16 @@ impl State {
         if shown.from != BOT {
             return Err(Refusal::bad("message can't be edited"));
         }
+        if shown.file.is_some() {
+            return Err(Refusal::bad("there is no text in the message to edit"));
+        }
         if shown.source == source && shown.buttons == buttons {
             return Err(Refusal::bad(
                 "message is not modified: specified new message content and reply markup are exactly the same as a current content and reply markup of the message",
             ));
         }
+        shown.history.push(std::mem::take(&mut shown.text));
         (shown.text, shown.source, shown.buttons) = (text, source, buttons);
-        shown.edits += 1;
         Ok(self.post(chat, id))
     }
 
@@ -310,10 +346,69 @@ impl State {
         let chat = self.open_chat(form)?;
         let id = form.number("message_id").unwrap_or_default();
         let kept = self.chats.get_mut(&chat).expect("an open chat");
-        match kept.posts.remove(&id) {
-            Some(_) => Ok(json!(true)),
-            None => Err(Refusal::bad("message to delete not found")),
+        match kept.posts.get(&id).map(|post| post.from) {
+            Some(BOT) => {}
+            Some(_) => return Err(Refusal::bad("message can't be deleted")),
+            None => return Err(Refusal::bad("message to delete not found")),
         }
+        kept.posts.remove(&id);
+        Ok(json!(true))
+    }
+
+    fn answer(&mut self, form: &Form) -> Done {
+        let id = form.text("callback_query_id").unwrap_or_default();
+        if !self.presses.remove(&id) {
+            return Err(Refusal::bad(
+                "query is too old and response timeout expired or query ID is invalid",
+            ));
+        }
+        let said = form.text("text").unwrap_or_default();
+        if said.chars().count() > 200 {
+            return Err(Refusal::bad("MESSAGE_TOO_LONG"));
+        }
+        self.answered.insert(id, said);
+        Ok(json!(true))
+    }
+
+    fn describe(&self, form: &Form) -> Done {
+        let chat = self.open_chat(form)?;
+        let mut chat = self.chat(chat);
+        chat["accent_color_id"] = json!(0);
+        chat["max_reaction_count"] = json!(11);
+        chat["accepted_gift_types"] = json!({
+            "unlimited_gifts": false, "limited_gifts": false, "unique_gifts": false,
+            "premium_subscription": false, "gifts_from_channels": false,
+        });
+        Ok(chat)
+    }
+
+    /// A topic's number is that of the note which makes it.
+    fn create_topic(&mut self, form: &Form) -> Done {
+        let id = self.writable(form)?;
+        let chat = self.chats.get_mut(&id).expect("an open chat");
+        if !chat.forum {
+            return Err(Refusal::bad("the chat is not a forum"));
+        }
+        let name = form.text("name").unwrap_or_default();
+        if !(1..=128).contains(&name.chars().count()) {
+            return Err(Refusal::bad("TOPIC_TITLE_EMPTY"));
+        }
+        chat.last += 1;
+        chat.topics.insert(chat.last);
+        Ok(json!({"message_thread_id": chat.last, "name": name, "icon_color": 7_322_096}))
+    }
+
+    fn set_commands(&mut self, form: &Form) -> Done {
+        let commands = form.value("commands").unwrap_or_default();
+        let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+        for command in commands.as_array().into_iter().flatten() {
+            let name = command["command"].as_str().unwrap_or_default();
+            if !(1..=32).contains(&name.len()) || !name.bytes().all(letter) {
+                return Err(Refusal::bad("BOT_COMMAND_INVALID"));
+            }
+        }
+        self.commands = commands;
+        Ok(json!(true))
     }
 
     fn act(&mut self, form: &Form) -> Done {
@@ -331,7 +426,13 @@ impl State {
             return Err(Refusal::bad("message to react not found"));
         }
         let given = form.value("reaction").unwrap_or_default();
+        if given.as_array().is_some_and(|given| given.len() > 1) {
+            return Err(Refusal::bad("REACTIONS_TOO_MANY"));
+        }
         match given[0]["emoji"].as_str() {
+            Some(emoji) if !REACTIONS.contains(&emoji) => {
+                return Err(Refusal::bad("REACTION_INVALID"));
+            }
             Some(emoji) => self.reactions.insert((chat, post), emoji.to_owned()),
             None => self.reactions.remove(&(chat, post)),
         };

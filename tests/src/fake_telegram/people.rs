@@ -24,12 +24,20 @@ impl FakeTelegram {
         id
     }
 
+    /// A supergroup without topics.
+    pub fn supergroup(&self, id: i64) -> i64 {
+        self.add(id, "supergroup", false);
+        id
+    }
+
     /// A supergroup with topics.
     pub fn forum(&self, id: i64, topics: &[i64]) -> i64 {
         self.add(id, "supergroup", true);
         let mut state = self.state.lock();
         let chat = state.chats.get_mut(&id).expect("just made");
         chat.topics.extend(topics);
+        // General is 1, and topics are numbered like posts.
+        chat.last = topics.iter().copied().max().unwrap_or(1);
         id
     }
 
@@ -106,7 +114,9 @@ impl FakeTelegram {
             };
             post[field] = Value::Array(entities);
         }
-        state.push("message", post);
+        if state.shows(chat, &post) {
+            state.push("message", post);
+        }
         drop(state);
         self.news();
         id
@@ -126,7 +136,7 @@ impl FakeTelegram {
             answers: None,
             buttons: Vec::new(),
             file: None,
-            edits: 0,
+            history: Vec::new(),
             notified: true,
         };
         more(&mut shown);
@@ -148,8 +158,8 @@ impl FakeTelegram {
             .get_mut(&chat)
             .and_then(|chat| chat.posts.get_mut(&post));
         let shown = shown.expect("a post");
+        shown.history.push(std::mem::take(&mut shown.text));
         (shown.text, shown.source) = (text.to_owned(), text.to_owned());
-        shown.edits += 1;
         let body = state.post(chat, post);
         state.push("edited_message", body);
         drop(state);
@@ -171,9 +181,64 @@ impl FakeTelegram {
             "chat_instance": "1", "data": data,
         });
         state.push("callback_query", body);
+        state.presses.insert(id.clone());
         drop(state);
         self.news();
         id
+    }
+
+    /// Presses that were not answered stop to spin by themselves.
+    pub fn time_out_presses(&self) {
+        self.state.lock().presses.clear();
+    }
+
+    /// A person takes a post away. Bots are not told.
+    pub fn delete(&self, chat: i64, post: i64) {
+        let mut state = self.state.lock();
+        let kept = state.chats.get_mut(&chat).expect("a chat");
+        kept.posts.remove(&post).expect("a post");
+    }
+
+    /// A topic is deleted with all that is in it. Bots are not told.
+    pub fn delete_topic(&self, chat: i64, topic: i64) {
+        let mut state = self.state.lock();
+        let kept = state.chats.get_mut(&chat).expect("a chat");
+        kept.topics.remove(&topic);
+        kept.posts.retain(|_, post| post.topic != Some(topic));
+    }
+
+    /// Privacy mode, as @BotFather switches it.
+    pub fn set_privacy(&self, on: bool) {
+        self.state.lock().privacy = on;
+    }
+
+    /// The URL that updates go to; empty for polling.
+    pub fn set_webhook(&self, url: &str) {
+        let set = (url.to_owned(), String::new());
+        self.state.lock().webhook = (!url.is_empty()).then_some(set);
+    }
+
+    /// From now on the bot may write so often a minute in a chat.
+    pub fn limit(&self, chat: i64, a_minute: usize) {
+        let mut state = self.state.lock();
+        state.chats.get_mut(&chat).expect("a chat").flood = Some((a_minute, Vec::new()));
+    }
+
+    /// Updates are counted from here on, also downwards.
+    pub fn count_updates_from(&self, id: i64) {
+        self.state.lock().last_update = id - 1;
+    }
+
+    /// The last two updates change places.
+    pub fn swap_last_updates(&self) {
+        let mut state = self.state.lock();
+        let last = state.updates.len() - 1;
+        state.updates.swap(last - 1, last);
+        for place in [last - 1, last] {
+            let id = state.last_update + place as i64 - last as i64;
+            state.updates[place].id = id;
+            state.updates[place].body["update_id"] = json!(id);
+        }
     }
 
     /// A group becomes a supergroup with a new id.
@@ -235,9 +300,19 @@ impl FakeTelegram {
         self.state.lock().reactions.get(&(chat, post)).cloned()
     }
 
-    /// Whether a press was answered, so that the button stopped to spin.
-    pub fn answered(&self, press: &str) -> bool {
-        self.state.lock().answered.contains(press)
+    /// What was said to who pressed, so that the button stopped to spin.
+    pub fn answered(&self, press: &str) -> Option<String> {
+        self.state.lock().answered.get(press).cloned()
+    }
+
+    /// All updates that wait, as they will come.
+    pub fn waiting(&self) -> Vec<Value> {
+        let state = self.state.lock();
+        state
+            .updates
+            .iter()
+            .map(|update| update.body.clone())
+            .collect()
     }
 
     /// Commands the bot registered.

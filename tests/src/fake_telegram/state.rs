@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{Mutex, MutexGuard},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::{Value, json};
@@ -39,8 +39,8 @@ pub struct Shown {
     pub buttons: Vec<(String, String)>,
     /// Name and content of its file.
     pub file: Option<(String, Vec<u8>)>,
-    /// How often it was edited.
-    pub edits: u32,
+    /// What it said before, oldest first: one for each edit.
+    pub history: Vec<String>,
     /// Whether people's devices made a sound.
     pub notified: bool,
 }
@@ -52,8 +52,12 @@ pub(super) struct State {
     pub(super) updates: VecDeque<Update>,
     pub(super) last_update: i64,
     pub(super) files: HashMap<String, (String, Vec<u8>)>,
-    /// Callbacks that were answered.
-    pub(super) answered: BTreeSet<String>,
+    /// Presses that still spin.
+    pub(super) presses: BTreeSet<String>,
+    /// Presses that were answered, and what was said.
+    pub(super) answered: BTreeMap<String, String>,
+    /// The bot is shown only commands and answers to itself in groups.
+    pub(super) privacy: bool,
     /// Chat, topic and action of each sign of life.
     pub(super) actions: Vec<(i64, Option<i64>, String)>,
     /// Emoji on posts, by the bot.
@@ -77,6 +81,8 @@ pub(super) struct Chat {
     pub(super) moved_to: Option<i64>,
     /// The bot was blocked or thrown out: what it is told.
     pub(super) closed: Option<&'static str>,
+    /// Most writes a minute, and when the last ones were.
+    pub(super) flood: Option<(usize, Vec<Instant>)>,
 }
 
 /// The state, and who waits for updates.
@@ -101,6 +107,16 @@ impl State {
         let id = self.last_update;
         let body = json!({"update_id": id, kind: content});
         self.updates.push_back(Update { id, body });
+    }
+
+    /// Whether the bot is told of a person's post.
+    pub(super) fn shows(&self, chat: i64, post: &Value) -> bool {
+        let to_bot = post["reply_to_message"]["from"]["id"] == BOT
+            && post["reply_to_message"]
+                .get("forum_topic_created")
+                .is_none();
+        let command = post["entities"][0]["type"] == "bot_command";
+        !self.privacy || self.chats[&chat].kind == "private" || to_bot || command
     }
 
     /// A chat as updates and answers name it.
@@ -132,13 +148,22 @@ impl State {
                 }
             }
         }
+        let kept = &self.chats[&chat];
+        let answered = shown.answers.filter(|post| kept.posts.contains_key(post));
         if let Some(topic) = shown.topic {
             post["message_thread_id"] = json!(topic);
             post["is_topic_message"] = json!(true);
+            // Who answers nobody there answers the note that made the topic.
+            post["reply_to_message"] = json!({
+                "message_id": topic, "date": now(), "chat": self.chat(chat), "from": user(BOT),
+                "message_thread_id": topic, "is_topic_message": true,
+                "forum_topic_created": {"name": format!("Topic {topic}"), "icon_color": 7_322_096},
+            });
+        } else if let Some(answered) = answered.filter(|_| kept.kind == "supergroup") {
+            // A chain of answers has a number too, and is no topic.
+            post["message_thread_id"] = json!(answered);
         }
-        if let Some(answered) = shown.answers
-            && self.chats[&chat].posts.contains_key(&answered)
-        {
+        if let Some(answered) = answered {
             let mut quoted = self.post(chat, answered);
             if let Some(quoted) = quoted.as_object_mut() {
                 quoted.remove("reply_to_message");
@@ -148,7 +173,7 @@ impl State {
         if !shown.buttons.is_empty() {
             post["reply_markup"] = keyboard(&shown.buttons);
         }
-        if shown.edits > 0 {
+        if !shown.history.is_empty() {
             post["edit_date"] = json!(now());
         }
         post
