@@ -220,7 +220,8 @@ impl Platform for Telegram {
     }
 
     fn patience(&self) -> Duration {
-        file::upload_time(file::MAX_SENT) + Duration::from_secs(30)
+        // A text may be refused twice before it is taken.
+        file::upload_time(file::MAX_SENT) + 3 * self.api.timeout()
     }
 
     fn edit_pause(&self, thread: &ThreadKey) -> Duration {

@@ -53,7 +53,7 @@ impl Platform for FakeTelegram {
     }
 
     async fn act(self: Arc<Self>, call: Call) -> Answer {
-        let path = call.uri().path().to_owned();
+        let path = decoded(call.uri().path());
         if let Some(rest) = path.strip_prefix("/file/bot") {
             return self.download(rest);
         }
@@ -84,6 +84,16 @@ impl Platform for FakeTelegram {
         }
         .answer()
     }
+}
+
+/// A path as it was before it was escaped for the wire.
+fn decoded(path: &str) -> String {
+    // In a query a plus is a space, in a path it is not.
+    let pair = format!("{}=", path.replace('+', "%2B"));
+    let mut pairs = form_urlencoded::parse(pair.as_bytes());
+    pairs
+        .next()
+        .map_or(String::new(), |(path, _)| path.into_owned())
 }
 
 /// Why a method was not done.

@@ -192,6 +192,11 @@ impl Api {
         }
     }
 
+    /// How long a call may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Longest silence within a body that is being read.
     pub(crate) fn stalled(&self) -> Duration {
         STALLED.max(self.timeout)

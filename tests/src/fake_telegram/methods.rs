@@ -148,8 +148,7 @@ impl FakeTelegram {
         if token != TOKEN {
             return super::refused(401, "Unauthorized");
         }
-        let id = path.replace("%2F", "/");
-        let id = id.rsplit('/').next().unwrap_or_default();
+        let id = path.rsplit('/').next().unwrap_or_default();
         let state = self.state.lock();
         match state.files.get(id) {
             Some((_, content)) => Response::new(Full::new(content.clone().into())),
@@ -428,6 +427,9 @@ impl State {
         let given = form.value("reaction").unwrap_or_default();
         if given.as_array().is_some_and(|given| given.len() > 1) {
             return Err(Refusal::bad("REACTIONS_TOO_MANY"));
+        }
+        if given[0].get("type").is_some_and(|kind| kind != "emoji") {
+            return Err(Refusal::bad("REACTION_INVALID"));
         }
         match given[0]["emoji"].as_str() {
             Some(emoji) if !REACTIONS.contains(&emoji) => {

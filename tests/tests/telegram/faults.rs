@@ -303,10 +303,10 @@ async fn fm_07_an_edit_done_late_is_overwritten_by_the_one_repeated_after_it() {
     let fake = FakeTelegram::start();
     let scene = scene(&fake).await;
     let hasty = Telegram::new(&Config {
-        timeout_s: 1,
+        timeout_s: 4,
         ..config(&fake)
     });
-    fake.fault("editmessagetext", [Fault::Late(Duration::from_secs(2))]);
+    fake.fault("editmessagetext", [Fault::Late(Duration::from_secs(5))]);
     let late = scene.call(&hasty.expect("a bot"), Call::Edit).await;
     assert!(matches!(told(late), CallError::Unknown(_)));
     let bot = bot(&fake);
