@@ -127,6 +127,7 @@ impl<P: Platform> Served<P> {
     }
 }
 
+#[allow(clippy::disallowed_methods)]
 async fn accept<P: Platform>(listener: TcpListener, platform: Arc<P>, book: Arc<Book>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -157,6 +158,7 @@ impl std::fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
+#[allow(clippy::disallowed_methods)]
 async fn called<P: Platform>(
     request: Request<Incoming>,
     platform: Arc<P>,

@@ -56,7 +56,7 @@ impl Sockets {
     }
 }
 
-#[allow(clippy::disallowed_methods)]
+#[allow(clippy::disallowed_methods, clippy::result_large_err)]
 async fn accept<P: Dialled>(listener: TcpListener, platform: Arc<P>) {
     while let Ok((stream, _)) = listener.accept().await {
         let platform = platform.clone();

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{Mutex, MutexGuard},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::Instant,
 };
 
 use serde_json::{Value, json};
@@ -211,6 +211,5 @@ fn keyboard(buttons: &[(String, String)]) -> Value {
 
 /// Unix seconds.
 pub(super) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs() as i64)
+    mayfly_adapters::clock::unix_ms() / 1000
 }

@@ -269,17 +269,17 @@ async fn a_conversation_opens_as_a_topic_or_as_answers_to_a_message() {
         Some(thread.thread)
     );
 
-    fake.platform.supergroup(-100_5);
+    fake.platform.supergroup(-1_005);
     let (thread, link) = bot
-        .open(&chat(-100_5), "a fork", "t")
+        .open(&chat(-1_005), "a fork", "t")
         .await
         .expect("opened");
-    let root = fake.platform.shown(-100_5).pop().expect("the root");
+    let root = fake.platform.shown(-1_005).pop().expect("the root");
     assert_eq!((root.text.as_str(), root.topic), ("a fork", None));
     assert_eq!(link, format!("https://t.me/c/5/{}", root.id));
-    assert_ne!(thread, chat(-100_5));
+    assert_ne!(thread, chat(-1_005));
     say(&bot, &thread, "in it").await.expect("posted");
-    let said = fake.platform.shown(-100_5).pop().expect("a post");
+    let said = fake.platform.shown(-1_005).pop().expect("a post");
     assert_eq!((said.answers, said.topic), (Some(root.id), None));
 
     fake.platform.private(ANN);
