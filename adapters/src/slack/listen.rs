@@ -56,8 +56,13 @@ struct Listener<'a> {
     current: Option<Box<Socket>>,
     old: Option<(Box<Socket>, tokio::time::Instant)>,
     opening: Option<Opening<'a>>,
+    /// That is for a socket which is still there, and its first attempt.
+    renewing: bool,
     pass: Option<Pass<'a>>,
+    /// Attempts since a socket opened.
     failed: u32,
+    /// Sockets, one after the other, that did not live long.
+    short: u32,
     opened_at: Instant,
     /// When something came last, unix ms.
     heard: Option<i64>,
@@ -82,8 +87,10 @@ impl Slack {
             current: None,
             old: None,
             opening: None,
+            renewing: false,
             pass: None,
             failed: 0,
+            short: 0,
             opened_at: Instant::now(),
             heard: heard.map(|(value, at)| value.parse().unwrap_or(at)),
             half_open: false,
@@ -163,6 +170,7 @@ impl<'a> Listener<'a> {
                     Then::Listen => self.current = Some(socket),
                     Then::Renew => {
                         self.current = Some(socket);
+                        self.renewing |= self.opening.is_none();
                         self.open(Duration::ZERO);
                     }
                     Then::Leave(why) => self.lost(why),
@@ -186,6 +194,7 @@ impl<'a> Listener<'a> {
             Woken::Old(Heard::Over(_)) | Woken::OldEnds => self.old = None,
             Woken::Opened(opened) => {
                 self.opening = None;
+                self.renewing = false;
                 match opened {
                     Ok((socket, count)) => self.opened(socket, count).await,
                     Err(NoSocket::Never(why)) => return Err(why),
@@ -214,6 +223,7 @@ impl<'a> Listener<'a> {
         let gapless = renewed.is_some();
         self.old = renewed.map(|old| (old, until)).or(self.old.take());
         self.opened_at = Instant::now();
+        self.failed = 0;
         self.inbox.link(NAME, Link::Up);
         let gap = self
             .heard
@@ -234,7 +244,7 @@ impl<'a> Listener<'a> {
         if self.current.is_none() {
             self.inbox.link(NAME, Link::Down(why));
         }
-        let pause = back_off(self.failed, rand::random());
+        let pause = back_off(self.failed.max(self.short), rand::random());
         self.failed = self.failed.saturating_add(1);
         self.open(wait.unwrap_or_default().max(pause));
     }
@@ -246,12 +256,16 @@ impl<'a> Listener<'a> {
         self.heard = Some(clock::unix_ms())
             .filter(|_| why != HALF_OPEN)
             .or(self.heard);
+        if self.renewing {
+            // The next one is as good as there; if it is not, that is said then.
+            return;
+        }
         self.inbox.link(NAME, Link::Down(why));
         if self.opened_at.elapsed() >= GOOD {
-            self.failed = 0;
+            self.short = 0;
         }
-        let pause = back_off(self.failed, rand::random());
-        self.failed = self.failed.saturating_add(1);
+        let pause = back_off(self.short, rand::random());
+        self.short = self.short.saturating_add(1);
         self.open(pause);
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Socket {
     stream: Stream,
     heard: Instant,
     ping_at: Instant,
+    /// Came with the greeting.
+    early: Vec<String>,
 }
 
 /// Why there is no socket.
@@ -72,18 +74,21 @@ impl Socket {
             stream,
             heard: Instant::now(),
             ping_at: Instant::now() + pace.ping,
+            early: Vec::new(),
         });
         loop {
             let greeting = match socket.hear(pace).await {
                 Heard::Over(why) => return Err(later(&why)),
                 Heard::Frames(frames) => frames,
             };
-            // Nothing but the greeting comes before it.
-            for frame in greeting {
+            // Nothing but the greeting comes before it, but events may come with it.
+            let mut greeting = greeting.into_iter();
+            while let Some(frame) = greeting.next() {
                 let frame = serde_json::from_str(&frame).unwrap_or(Value::Null);
                 match (text(&frame, &["type"]), text(&frame, &["reason"])) {
                     (Some("hello"), _) => {
                         let count = number(&frame, &["num_connections"]).unwrap_or(1);
+                        socket.early = greeting.collect();
                         return Ok((socket, count));
                     }
                     (Some("disconnect"), Some("link_disabled")) => {
@@ -101,6 +106,9 @@ impl Socket {
 
     /// Waits for something. May be dropped at any `await` without losing a frame.
     pub(super) async fn hear(&mut self, pace: &Pace) -> Heard {
+        if !self.early.is_empty() {
+            return Heard::Frames(std::mem::take(&mut self.early));
+        }
         loop {
             let frame = tokio::select! {
                 frame = self.stream.next() => frame,
