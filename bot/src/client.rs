@@ -4,7 +4,6 @@ use std::{io, path::PathBuf, time::Duration};
 
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode, body::Bytes, header};
-use hyper_util::rt::TokioIo;
 use mayfly_orchestrator::backup::{BackupView, inspect::LayersView};
 use mayfly_orchestrator::snapshot::oci::Exported;
 use mayfly_orchestrator::view::{
@@ -24,6 +23,7 @@ use crate::{
 };
 
 pub mod blobs;
+mod connection;
 pub mod files;
 
 /// Why there is no answer.
@@ -255,36 +255,14 @@ impl Client {
         let request = request
             .body(Full::new(body.unwrap_or_default()))
             .map_err(|error| ClientError::Strange(error.to_string()))?;
-        let gone = |asked, reason: String| ClientError::Gone {
-            socket: self.socket.clone(),
-            reason,
-            asked,
-        };
-        let stream = UnixStream::connect(&self.socket).await;
-        let stream = stream.map_err(|error| gone(false, error.to_string()))?;
-        let answered = round_trip(stream, request).await;
-        answered.map_err(|error| gone(true, error.to_string()))
-    }
-}
-
-/// One request on one connection.
-async fn round_trip(
-    stream: UnixStream,
-    request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), hyper::Error> {
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake?;
-    let exchange = async {
-        let response = sender.send_request(request).await?;
-        let status = response.status();
-        let bytes = response.into_body().collect().await?.to_bytes();
-        Ok::<_, hyper::Error>((status, bytes))
-    };
-    tokio::pin!(exchange);
-    tokio::select! {
-        answered = &mut exchange => answered,
-        // It ends as soon as it has read everything; the answer may still lie in its channel.
-        _ = connection => exchange.await,
+        self.exchanged(request, async |response| {
+            let status = response.status();
+            Ok(Ok((
+                status,
+                response.into_body().collect().await?.to_bytes(),
+            )))
+        })
+        .await
     }
 }
 

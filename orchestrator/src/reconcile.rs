@@ -263,7 +263,11 @@ pub async fn chains(tools: &Tools) -> Result<(), TickError> {
         }
     }
     for (agent, state) in tools.keeper.worth_merging() {
-        last = last.and(merging::merge_state(tools, agent, state).await);
+        let merged = merging::merge_state(tools, agent, state).await;
+        if merged.is_err() {
+            tools.keeper.merge_again(agent, state);
+        }
+        last = last.and(merged);
     }
     last
 }

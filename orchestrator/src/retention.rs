@@ -214,6 +214,11 @@ impl Keeper {
             .collect()
     }
 
+    /// This one could not be merged: it is told again.
+    pub fn merge_again(&self, agent: AgentId, state: SnapshotId) {
+        self.seen(|seen| seen.merge.insert((agent, state)));
+    }
+
     /// What is due: agents of which something changed, from time to time all, and the rest.
     pub async fn round(&self) -> Result<(), TickError> {
         let _turn = self.turn.lock().await;

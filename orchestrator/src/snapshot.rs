@@ -52,7 +52,7 @@ mod walk;
 pub use begin::Upper;
 pub use diff::{Change, ChangeKind, Diff, DiffWanted, Side, Text};
 pub use files::{FileEntry, Listed, LookError, Looked};
-pub use read::SealedFile;
+pub use read::{SealedFile, SealedFolder};
 pub use replica::{ReplicaError, Replicator};
 pub use seal::{SealError, Sealed};
 pub use staging::Staging;

@@ -90,14 +90,31 @@ enum Next {
     Nothing,
     /// Its message may be claimed after a pause.
     Early(Duration),
-    /// Something is missing, in one sentence.
-    Waits(Message, String),
+    /// Something is missing.
+    Waits(Message, Missing),
     /// Its message can run; `attempts` is how often it was interrupted.
     Runs {
         attempts: u32,
         profile: Box<Profile>,
         image: Image,
     },
+}
+
+/// Why a lane waits, each in one sentence.
+struct Missing {
+    /// For the log and `/readyz`.
+    operator: String,
+    /// For the thread.
+    thread: String,
+}
+
+impl From<String> for Missing {
+    fn from(sentence: String) -> Self {
+        Missing {
+            operator: sentence.clone(),
+            thread: sentence,
+        }
+    }
 }
 
 const SOON: Duration = Duration::from_millis(500);
@@ -284,7 +301,7 @@ impl Worker {
         match next {
             Next::Nothing => Ok(None),
             Next::Early(pause) => Ok(Some(pause)),
-            Next::Waits(message, reason) => self.wait(&message, reason).await,
+            Next::Waits(message, missing) => self.wait(&message, missing).await,
             Next::Runs {
                 attempts,
                 profile,
@@ -317,14 +334,18 @@ impl Worker {
             return Ok(Next::Early(SOON));
         }
         if self.tools.host_disk.below_floor() {
-            return Ok(Next::Waits(message, self.tools.host_disk.sentence()));
+            let missing = Missing {
+                operator: self.tools.host_disk.sentence(),
+                thread: self.tools.host_disk.told().to_owned(),
+            };
+            return Ok(Next::Waits(message, missing));
         }
         let Some(profile) = self.profiles.0.get(&agent.profile).cloned() else {
             let reason = format!(
                 "the configuration has no profile \"{}\" any more: add it and restart",
                 agent.profile
             );
-            return Ok(Next::Waits(message, reason));
+            return Ok(Next::Waits(message, reason.into()));
         };
         let reference = sandbox_of(&agent, &message);
         Ok(match self.tools.images.resolve(&reference).await {
@@ -334,9 +355,9 @@ impl Worker {
                 image,
             },
             Err(error @ (BackendError::Down { .. } | BackendError::NoImage(_))) => {
-                Next::Waits(message, error.to_string())
+                Next::Waits(message, error.to_string().into())
             }
-            Err(error) => Next::Waits(message, observe::chain(&error)),
+            Err(error) => Next::Waits(message, observe::chain(&error).into()),
         })
     }
 
@@ -412,9 +433,10 @@ impl Worker {
     }
 
     /// The lane waits; the thread is told once. Not an attempt.
-    async fn wait(&self, message: &Message, reason: String) -> Result<Again, DbError> {
+    async fn wait(&self, message: &Message, missing: Missing) -> Result<Again, DbError> {
         self.trouble
-            .raise(Source::Lane(message.agent), reason.clone());
+            .raise(Source::Lane(message.agent), missing.operator);
+        let reason = missing.thread;
         let notice = Apology::Waiting { reason }.to_string();
         self.tools.db.notice_waiting(message, &notice).await?;
         self.bell.ring();

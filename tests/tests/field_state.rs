@@ -329,7 +329,7 @@ fn cl_08_below_the_floor_of_free_space() {
     );
     let waits = send("cat f");
     until("the thread is told that it waits", &|| {
-        told(&waits).starts_with("waiting: the host's disk is nearly full: free some space")
+        told(&waits).starts_with("waiting: the host's disk is nearly full: it goes on by itself")
     });
     let ready = server.json(&["agent", "show", &agent]);
     assert_eq!(ready["running"], serde_json::Value::Null);

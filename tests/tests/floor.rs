@@ -69,6 +69,15 @@ async fn a_tick_that_was_claimed_above_the_floor_starts_no_program_below_it() {
     let posted = world.post(agent, "echo x >> f; cat f").await;
     let told = "SELECT count(*) FROM deliveries WHERE kind = 'waiting' AND text LIKE '%disk is nearly full%'";
     world.until_sql(told, "1").await;
+    // Where it lies is for the operator.
+    let path = world.data_dir().to_str().expect("UTF-8");
+    let delivered = world.sql("SELECT text FROM deliveries");
+    assert!(!delivered.contains(path), "{delivered}");
+    let operator = world.service().worker().trouble.all();
+    assert!(
+        operator.len() == 1 && operator[0].contains(path),
+        "{operator:?}"
+    );
     let first = "SELECT outcome || ' ' || notice FROM ticks";
     let closed = world.sql(first);
     assert!(

@@ -74,3 +74,27 @@ async fn a_file_that_cannot_be_stored_costs_no_reply_and_is_kept() {
     assert_eq!(world.reply(agent, "cat send/b").await.len(), 3 * 40_001 - 1);
     world.end().await;
 }
+
+/// Who puts a folder into `send/` is told that nothing of it goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_that_are_not_sent_are_named_in_reply_and_tick() {
+    let world = World::fake(Setup::default(), Fake::new).await;
+    let agent = world.shell().await;
+    let send =
+        "mkdir send; mkdir send/a; mkdir send/b; echo x > send/b/f; echo y > send/c; echo ok";
+    let said = world.say(agent, send).await;
+    let reply = said.reply.expect("a reply");
+    let why = "only files that lie in send/ itself go with a reply, no folders and no links";
+    let note = format!("a and 1 more not sent: {why}");
+    assert_eq!(reply.text, format!("ok\n\nnote: {note}"));
+    let sent: Vec<_> = reply.files.iter().map(|file| file.name.as_str()).collect();
+    assert_eq!(sent, ["c"]);
+    let tick = world.commands().tick(said.tick.expect("it ran")).await;
+    assert_eq!(tick.expect("a tick").tick.notes, [note]);
+    // What went away is nobody's loss, and what an earlier tick made was told then.
+    let gone = world
+        .say(agent, "rm -r send/a; echo z > send/d; echo ok")
+        .await;
+    assert_eq!(gone.reply.expect("a reply").text, "ok");
+    world.end().await;
+}

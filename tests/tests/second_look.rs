@@ -162,3 +162,26 @@ async fn a_failed_look_at_one_chain_forgets_no_other() {
     world.change("ALTER TABLE elsewhere RENAME TO merges");
     world.end().await;
 }
+
+/// A state that is worth a merge stays so where its merge fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_merge_is_tried_again() {
+    let world = World::fake(Setup::default(), Fake::new).await;
+    let agent = world.shell().await;
+    world.reply(agent, "echo one > f").await;
+    world.reply(agent, "echo two > g").await;
+    let tools = &world.service().worker().tools;
+    let head = tools.db.agent(agent).await.expect("a row");
+    let head = head.and_then(|agent| agent.head).expect("a head");
+    world.rest().await;
+    tools.keeper.merge_again(agent, head);
+    world.change("ALTER TABLE merges RENAME TO elsewhere");
+    let failed = mayfly_orchestrator::reconcile::chains(tools).await;
+    failed.expect_err("there is no such table");
+    world.change("ALTER TABLE elsewhere RENAME TO merges");
+    let chains = mayfly_orchestrator::reconcile::chains(tools).await;
+    chains.expect("it can be merged");
+    assert_eq!(world.sql("SELECT snapshot FROM merges"), head.to_string());
+    assert_eq!(tools.keeper.worth_merging(), []);
+    world.end().await;
+}

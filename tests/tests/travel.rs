@@ -268,6 +268,21 @@ fn who_sends_nothing_more_is_told_so_in_time() {
 }
 
 #[test]
+fn a_server_that_stops_waits_for_no_upload() {
+    let (content, _) = archive(&noise());
+    let mut server = started();
+    let before = held(&server);
+    let slow = half(&server, &content);
+    until("the first half", || staged(&server) == 1);
+    let since = Instant::now();
+    server.stop();
+    assert!(since.elapsed() < PATIENCE / 2, "{:?}", since.elapsed());
+    let told = read(slow).problem(503, "unavailable");
+    assert_eq!(told, "the server is stopping: send it again");
+    assert_eq!(held(&server), before);
+}
+
+#[test]
 fn a_slow_reader_of_an_export_costs_little_and_leaves_nothing() {
     let server = started();
     let agent = agent_with(&server, &noise());

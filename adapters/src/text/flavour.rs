@@ -74,7 +74,8 @@ impl At<'_> {
     }
 }
 
-/// A language. Whatever it writes for one character or span is never cut.
+/// A language. Whatever it writes for one character or span is never cut. What is not said is as in
+/// Markdown.
 pub(super) trait Flavour {
     /// A character of text.
     fn char(&self, c: char, at: &At<'_>) -> String;
@@ -82,22 +83,44 @@ pub(super) trait Flavour {
     fn code_char(&self, c: char, rest: &str) -> String;
     /// A whole code span.
     fn code_span(&self, code: &str) -> String;
-    /// Around a code span that may be cut; it holds no backtick.
-    fn code_wrap(&self) -> Wrap;
-    /// An address that is its own label.
-    fn url(&self, url: &str) -> String;
-    fn style(&self, style: &Style) -> Wrap;
     fn heading(&self, level: u8) -> Wrap;
+
+    /// Around a code span that may be cut; it holds no backtick.
+    fn code_wrap(&self) -> Wrap {
+        Wrap::both("`")
+    }
+    /// An address that is its own label.
+    fn url(&self, url: &str) -> String {
+        format!("<{url}>")
+    }
+    fn style(&self, style: &Style) -> Wrap {
+        match style {
+            Style::Bold => Wrap::both("**"),
+            Style::Italic => Wrap::both("*"),
+            Style::Strike => Wrap::both("~~"),
+            Style::Link(url) => Wrap::new("[", format!("](<{url}>)")),
+        }
+    }
     /// Around a block of code.
-    fn fence(&self, language: &str) -> Wrap;
+    fn fence(&self, language: &str) -> Wrap {
+        Wrap::new(format!("```{language}\n"), "\n```")
+    }
     /// Around a quotation.
-    fn quote(&self) -> Wrap;
+    fn quote(&self) -> Wrap {
+        Wrap::new("> ", "")
+    }
     /// At the beginning of each further line of a quotation.
-    fn quote_line(&self) -> &'static str;
+    fn quote_line(&self) -> &'static str {
+        "> "
+    }
     /// Before an item `depth` lists deep; `empty` items have no text.
-    fn marker(&self, marker: Marker, depth: usize, empty: bool) -> String;
+    fn marker(&self, marker: Marker, _depth: usize, empty: bool) -> String {
+        written_marker(marker, empty)
+    }
     /// Before a line inside of lists whose markers are so wide.
-    fn indent(&self, widths: &[usize]) -> String;
+    fn indent(&self, widths: &[usize]) -> String {
+        " ".repeat(widths.iter().sum())
+    }
 
     /// A table in the language's own form, if it has one for this table.
     fn table(&self, _rows: &[Vec<Vec<Inline>>]) -> Option<String> {

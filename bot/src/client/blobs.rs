@@ -12,9 +12,8 @@ use hyper::{
     body::{Bytes, Frame},
     header,
 };
-use hyper_util::rt::TokioIo;
 use mayfly_orchestrator::view::UploadView;
-use tokio::{io::AsyncRead, net::UnixStream};
+use tokio::io::AsyncRead;
 use tokio_util::io::ReaderStream;
 
 use super::{Answer, Client, ClientError, decoded, escaped, refusal};
@@ -73,17 +72,7 @@ impl Client {
         request: Request<BoxBody<Bytes, io::Error>>,
         out: Option<&mut (dyn Write + Send)>,
     ) -> Answer<(StatusCode, Bytes)> {
-        let gone = |asked, reason: String| ClientError::Gone {
-            socket: self.socket.clone(),
-            reason,
-            asked,
-        };
-        let stream = UnixStream::connect(&self.socket).await;
-        let stream = stream.map_err(|error| gone(false, error.to_string()))?;
-        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|error| gone(true, error.to_string()))?;
-        let exchange = async {
-            let response = sender.send_request(request).await?;
+        self.exchanged(request, async |response| {
             let status = response.status();
             let mut body = response.into_body();
             let Some(out) = out.filter(|_| status.is_success()) else {
@@ -97,26 +86,9 @@ impl Client {
                 }
             }
             Ok(Ok((status, Bytes::new())))
-        };
-        tokio::pin!(exchange);
-        let done = tokio::select! {
-            done = &mut exchange => done,
-            _ = connection => exchange.await,
-        };
-        done.map_err(|error: hyper::Error| match source(&error) {
-            Some(told) => ClientError::Input(told),
-            None => gone(true, error.to_string()),
-        })?
+        })
+        .await
     }
-}
-
-/// What the body's own reader said, where that ended the exchange.
-fn source(error: &hyper::Error) -> Option<String> {
-    if !error.is_user() {
-        return None;
-    }
-    let source = std::error::Error::source(error)?;
-    Some(source.to_string())
 }
 
 /// A file that can be uploaded, with its length where it has one.

@@ -8,9 +8,7 @@ use hyper::{
     body::{Bytes, Incoming},
     header,
 };
-use hyper_util::rt::TokioIo;
 use mayfly_orchestrator::view::{DiffView, GraphView, ListingView};
-use tokio::net::UnixStream;
 
 use super::{Answer, Client, ClientError, decoded, escaped, refusal};
 
@@ -97,25 +95,10 @@ impl Client {
             .header(header::CONNECTION, "close")
             .body(Full::<Bytes>::default())
             .map_err(|error| ClientError::Strange(error.to_string()))?;
-        let gone = |asked, reason: String| ClientError::Gone {
-            socket: self.socket.clone(),
-            reason,
-            asked,
-        };
-        let stream = UnixStream::connect(&self.socket).await;
-        let stream = stream.map_err(|error| gone(false, error.to_string()))?;
-        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|error| gone(true, error.to_string()))?;
-        let exchange = async {
-            let response = sender.send_request(request).await?;
+        self.exchanged(request, async |response| {
             pass_on(response, out, begun).await
-        };
-        tokio::pin!(exchange);
-        let passed = tokio::select! {
-            passed = &mut exchange => passed,
-            _ = connection => exchange.await,
-        };
-        passed.map_err(|error: hyper::Error| gone(true, error.to_string()))?
+        })
+        .await
     }
 }
 

@@ -213,7 +213,15 @@ async fn receive(
         whole: false,
     });
     let import = api.commands.import(ImportFrom::Tar { from, length });
-    let sent = pass(request.into_body(), to);
+    let sent = async {
+        tokio::select! {
+            sent = pass(request.into_body(), to) => sent,
+            // The import ends and cleans up, since its sender is gone.
+            () = api.stopping.cancelled() => {
+                Err(Problem::new("unavailable", "the server is stopping: send it again"))
+            }
+        }
+    };
     tokio::pin!(import);
     let (sent, view) = tokio::select! {
         // What is refused already is not waited for.

@@ -282,7 +282,11 @@ async fn files_to_send(
     };
     let mut files = Vec::new();
     let (mut too_much, mut not_stored) = (Unsent::default(), Unsent::default());
-    for file in listed {
+    let mut no_files = Unsent::default();
+    for name in listed.others {
+        no_files.add(&String::from_utf8_lossy(&name));
+    }
+    for file in listed.files {
         let name = match String::from_utf8(file.name) {
             Ok(name) => name,
             Err(other) => {
@@ -314,6 +318,9 @@ async fn files_to_send(
             "at most {FILES} files of {mib} MiB with names in UTF-8 go with a reply"
         )),
         not_stored.note(&format!("the disk did not take it; it is kept in {SEND}/")),
+        no_files.note(&format!(
+            "only files that lie in {SEND}/ itself go with a reply, no folders and no links"
+        )),
     ];
     Ok((files, notes.into_iter().flatten().collect()))
 }

@@ -53,7 +53,12 @@ impl HostDisk {
         disk::free(&self.data_dir).is_ok_and(|(bytes, _)| bytes < floor)
     }
 
-    /// What is wrong below the floor, and the way out.
+    /// What is wrong below the floor, for a thread: paths of the host are the operator's.
+    pub fn told(&self) -> &'static str {
+        "the host's disk is nearly full: it goes on by itself once whoever runs this server has freed some space"
+    }
+
+    /// What is wrong below the floor, and the way out, for the operator.
     pub fn sentence(&self) -> String {
         format!(
             "the host's disk is nearly full: free some space on the file system of {}, ticks start \

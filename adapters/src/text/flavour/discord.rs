@@ -1,7 +1,7 @@
 //! Discord's message content. A message is sent with `allowed_mentions` none; here only what would
 //! be shown as something else than its text is escaped.
 
-use super::{At, Flavour, Marker, Style, Wrap, ticked, written_marker};
+use super::{At, Flavour, Wrap, ticked};
 
 /// How far a label is looked for.
 const LABEL: usize = 8000;
@@ -44,48 +44,11 @@ impl Flavour for DiscordMarkdown {
         }
     }
 
-    fn code_wrap(&self) -> Wrap {
-        Wrap::both("`")
-    }
-
-    fn url(&self, url: &str) -> String {
-        format!("<{url}>")
-    }
-
-    fn style(&self, style: &Style) -> Wrap {
-        match style {
-            Style::Bold => Wrap::both("**"),
-            Style::Italic => Wrap::both("*"),
-            Style::Strike => Wrap::both("~~"),
-            Style::Link(url) => Wrap::new("[", format!("](<{url}>)")),
-        }
-    }
-
     fn heading(&self, level: u8) -> Wrap {
         match level {
             1..=3 => Wrap::new(format!("{} ", "#".repeat(usize::from(level))), ""),
             _ => Wrap::both("**"),
         }
-    }
-
-    fn fence(&self, language: &str) -> Wrap {
-        Wrap::new(format!("```{language}\n"), "\n```")
-    }
-
-    fn quote(&self) -> Wrap {
-        Wrap::new("> ", "")
-    }
-
-    fn quote_line(&self) -> &'static str {
-        "> "
-    }
-
-    fn marker(&self, marker: Marker, _depth: usize, empty: bool) -> String {
-        written_marker(marker, empty)
-    }
-
-    fn indent(&self, widths: &[usize]) -> String {
-        " ".repeat(widths.iter().sum())
     }
 }
 

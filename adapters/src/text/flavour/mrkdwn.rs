@@ -21,10 +21,6 @@ impl Flavour for Mrkdwn {
         format!("`{}`", code(self, &text.replace('`', "ˋ")))
     }
 
-    fn code_wrap(&self) -> Wrap {
-        Wrap::both("`")
-    }
-
     fn url(&self, url: &str) -> String {
         format!("<{}>", url.replace('&', "&amp;"))
     }
@@ -44,14 +40,6 @@ impl Flavour for Mrkdwn {
 
     fn fence(&self, _language: &str) -> Wrap {
         Wrap::new("```\n", "\n```")
-    }
-
-    fn quote(&self) -> Wrap {
-        Wrap::new("> ", "")
-    }
-
-    fn quote_line(&self) -> &'static str {
-        "> "
     }
 
     fn marker(&self, marker: Marker, depth: usize, _empty: bool) -> String {

@@ -48,14 +48,6 @@ impl Flavour for Plain {
         Wrap::default()
     }
 
-    fn quote(&self) -> Wrap {
-        Wrap::new("> ", "")
-    }
-
-    fn quote_line(&self) -> &'static str {
-        "> "
-    }
-
     fn marker(&self, marker: Marker, depth: usize, _empty: bool) -> String {
         marker.drawn(depth)
     }

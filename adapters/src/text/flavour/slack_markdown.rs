@@ -1,7 +1,7 @@
 //! The source of Slack's `markdown` block: CommonMark with tables, written so that nothing in it
 //! is a mention. Whether the block expands `<@U1>` is not documented; here it cannot.
 
-use super::{At, Flavour, Inline, JOINER, Marker, Style, Wrap, code, ticked, written_marker};
+use super::{At, Flavour, Inline, JOINER, Style, Wrap, code, ticked};
 
 /// What a table block of Slack takes.
 const MAX_ROWS: usize = 100;
@@ -57,45 +57,8 @@ impl Flavour for SlackMarkdown {
         ticked(&code(self, text))
     }
 
-    fn code_wrap(&self) -> Wrap {
-        Wrap::both("`")
-    }
-
-    fn url(&self, url: &str) -> String {
-        format!("<{url}>")
-    }
-
-    fn style(&self, style: &Style) -> Wrap {
-        match style {
-            Style::Bold => Wrap::both("**"),
-            Style::Italic => Wrap::both("*"),
-            Style::Strike => Wrap::both("~~"),
-            Style::Link(url) => Wrap::new("[", format!("](<{url}>)")),
-        }
-    }
-
     fn heading(&self, level: u8) -> Wrap {
         Wrap::new(format!("{} ", "#".repeat(usize::from(level))), "")
-    }
-
-    fn fence(&self, language: &str) -> Wrap {
-        Wrap::new(format!("```{language}\n"), "\n```")
-    }
-
-    fn quote(&self) -> Wrap {
-        Wrap::new("> ", "")
-    }
-
-    fn quote_line(&self) -> &'static str {
-        "> "
-    }
-
-    fn marker(&self, marker: Marker, _depth: usize, empty: bool) -> String {
-        written_marker(marker, empty)
-    }
-
-    fn indent(&self, widths: &[usize]) -> String {
-        " ".repeat(widths.iter().sum())
     }
 
     fn table(&self, rows: &[Vec<Vec<Inline>>]) -> Option<String> {
