@@ -6,6 +6,7 @@ pub mod chat;
 pub mod crowd;
 pub mod engine;
 pub mod fake;
+pub mod fake_discord;
 pub mod fake_slack;
 pub mod fake_telegram;
 pub mod front;
