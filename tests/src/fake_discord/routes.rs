@@ -37,7 +37,7 @@ pub(super) fn name(method: &Method, path: &str) -> &'static str {
         ("POST", ["channels", _, "typing"]) => "typing",
         ("POST", ["interactions", _, _, "callback"]) => "callback",
         ("POST", ["webhooks", _, _]) => "follow-up",
-        ("PATCH", ["webhooks", _, _, "messages", "@original"]) => "original",
+        ("PATCH", ["webhooks", _, _, "messages", "@original" | "%40original"]) => "original",
         _ => "unknown",
     }
 }
