@@ -16,8 +16,10 @@ use super::{
 };
 use crate::json::{id, number as integer, text};
 
-/// Discord's deadline, less a little.
-const DEADLINE: Duration = Duration::from_millis(2800);
+/// How long it is tried. Discord takes it for three seconds and then says that it is too late.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// One try.
+const TRY: Duration = Duration::from_millis(2500);
 /// Only the person who pressed or typed sees it.
 const EPHEMERAL: u32 = 64;
 
@@ -86,7 +88,7 @@ impl Discord {
             };
             let ask = Ask::new(Method::POST, route)
                 .body(body.clone())
-                .patience(DEADLINE / 2);
+                .patience(TRY);
             match self.api.call(ask).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.is(refusal::ACKNOWLEDGED) => return Ok(()),

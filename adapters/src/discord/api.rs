@@ -212,6 +212,10 @@ impl Api {
         }
         Err(match code(&failure, &body) {
             Some((code, message)) => Error::Code(code, self.clean(&message)),
+            // Not Discord's own word, but somebody's in front of it.
+            None if status == 403 => Error::Call(CallError::NotDone(
+                "HTTP status 403 without a reason".to_owned(),
+            )),
             None => self.judged(failure),
         })
     }

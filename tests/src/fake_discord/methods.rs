@@ -253,10 +253,10 @@ fn post(state: &mut State, channel: u64, body: &Value, files: Vec<(String, Vec<u
         .as_str()
         .and_then(|id| id.parse().ok());
     if let Some(answers) = answers
-        && !state
+        && state
             .messages
             .get(&answers)
-            .is_some_and(|message| message.channel == channel)
+            .is_none_or(|message| message.channel != channel)
         && body["message_reference"]["fail_if_not_exists"] != json!(false)
     {
         return Err(Refusal::form("message_reference: Unknown message"));
@@ -484,6 +484,7 @@ fn unescaped(part: &str) -> String {
 }
 
 fn call_back(state: &mut State, id: u64, token: &str, body: &Value) -> Done {
+    let within = state.callback_within;
     let interaction = state
         .interactions
         .get_mut(&id)
@@ -497,7 +498,7 @@ fn call_back(state: &mut State, id: u64, token: &str, body: &Value) -> Done {
             "Interaction has already been acknowledged.",
         ));
     }
-    if interaction.born.elapsed() > Duration::from_secs(3) {
+    if interaction.born.elapsed() > within {
         return Err(Refusal::new(404, 10_062, "Unknown interaction"));
     }
     let kind = body["type"].as_i64().filter(|kind| (4..=9).contains(kind));

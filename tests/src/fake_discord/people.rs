@@ -1,6 +1,6 @@
 //! What people do, and what they see: for tests.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -160,6 +160,11 @@ impl FakeDiscord {
             let event = interaction(state, 2, channel, by, &data);
             send(state, event)
         })
+    }
+
+    /// How long an interaction waits for its callback: three seconds unless told.
+    pub fn callback_within(&self, within: Duration) {
+        self.kept.lock().callback_within = within;
     }
 
     /// The type of the callback that acknowledged an interaction.

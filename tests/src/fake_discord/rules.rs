@@ -73,7 +73,7 @@ pub(super) fn headers(answer: &mut Answer, left: u32, reset: Duration) {
     let headers = answer.headers_mut();
     headers.insert("x-ratelimit-limit", LIMIT.into());
     headers.insert("x-ratelimit-remaining", left.into());
-    let reset = format!("{:.3}", reset.as_secs_f64());
+    let reset = format!("{}", (reset.as_millis() as f64 + 1.0) / 1000.0);
     headers.insert("x-ratelimit-reset-after", reset.parse().expect("a value"));
     headers.insert("x-ratelimit-bucket", "fake".parse().expect("a value"));
 }

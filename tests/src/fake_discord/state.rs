@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -49,6 +49,8 @@ pub(super) struct State {
     pub(super) beat: u64,
     pub(super) content_granted: bool,
     pub(super) sessions_left: u64,
+    /// How long an interaction waits for its callback.
+    pub(super) callback_within: Duration,
     last: u64,
     stamps: u64,
 }
@@ -111,6 +113,7 @@ impl Kept {
             beat: 41_250,
             content_granted: true,
             sessions_left: 1000,
+            callback_within: Duration::from_secs(3),
             commands: json!([]),
             ..State::default()
         };
@@ -134,10 +137,8 @@ impl Kept {
 impl State {
     /// A snowflake of now, larger than all before.
     pub(super) fn id(&mut self) -> u64 {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .expect("after 1970");
-        let millis = u64::try_from(since.as_millis()).expect("a time") - 1_420_070_400_000;
+        let since = mayfly_adapters::clock::unix_ms() - 1_420_070_400_000;
+        let millis = u64::try_from(since).expect("after 2015");
         self.last = (millis << 22).max(self.last + 1);
         self.last
     }

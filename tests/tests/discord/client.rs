@@ -70,6 +70,7 @@ impl Drop for Bot {
 async fn discord_js_converses_edits_uploads_and_presses() {
     let fake = FakeDiscord::start();
     let channel = fake.channel("general");
+    fake.callback_within(super::PATIENCE);
     let bot = Bot::start(&fake);
     bot.tells(json!({"ready": "mayfly"})).await;
 

@@ -23,6 +23,8 @@ pub(crate) struct Notebook {
     recent: Mutex<Vec<Recent>>,
     /// So many of the next takes fail.
     pub(crate) failures: AtomicU32,
+    /// Takes so far, those that wait included.
+    pub(crate) asked: AtomicU32,
     /// A take needs a permit.
     pub(crate) gate: Semaphore,
 }
@@ -40,6 +42,7 @@ impl Notebook {
             links: Mutex::default(),
             recent: Mutex::default(),
             failures: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
         }
     }
@@ -153,6 +156,7 @@ impl Inbox for Notebook {
     }
 
     async fn take(&self, events: Vec<Incoming>, mark: Option<Mark>) -> Result<(), InboxError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
         self.gate
             .acquire()
             .await

@@ -149,7 +149,7 @@ async fn fm_07_a_slow_answer_is_an_unknown_one() {
         assert!(open(&result.expect_err("too slow")));
     }
     assert!(
-        began.elapsed() < Duration::from_secs(40),
+        began.elapsed() < Duration::from_secs(60),
         "a call has an end"
     );
     for post in &mut posts {
@@ -177,7 +177,7 @@ async fn rc_01_a_limit_is_told_and_nobody_calls_until_then() {
     for _ in 0..5 {
         match discord.post(&post).await {
             Err(CallError::Limited { after, .. }) => {
-                assert!((25..=30).contains(&after.as_secs()), "{after:?}")
+                assert!((1..=30).contains(&after.as_secs()), "{after:?}")
             }
             other => panic!("{other:?}"),
         }
@@ -368,6 +368,16 @@ async fn fm_08_what_cannot_work_is_refused_with_the_way_out() {
             "{refused:?}"
         );
     }
+    // A page of something in front of Discord is no word of Discord's.
+    let channel = fake.direct();
+    fake.rest.fault(
+        "post",
+        [Fault::Refused(403, "<html>blocked</html>".to_owned())],
+    );
+    let blocked = discord
+        .post(&new_post(&direct(channel), "token", said(&discord, "x")))
+        .await;
+    assert!(matches!(blocked, Err(CallError::NotDone(_))), "{blocked:?}");
     let gone = fake.direct();
     fake.drop_channel(gone);
     let refused = discord
