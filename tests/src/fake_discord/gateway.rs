@@ -84,6 +84,9 @@ impl Dialled for Gateway {
                 },
                 _ = changed.changed() => continue,
             };
+            if order == Order::Deaf {
+                self.0.lock().deaf += 1;
+            }
             if follow(&mut socket, order).await.is_none() {
                 return;
             }
@@ -258,6 +261,11 @@ impl FakeDiscord {
     /// When clients identified.
     pub fn identified(&self) -> Vec<Instant> {
         self.kept.lock().identified.clone()
+    }
+
+    /// How many connections have gone deaf.
+    pub fn deaf(&self) -> usize {
+        self.kept.lock().deaf
     }
 
     /// After which events clients resumed.

@@ -43,6 +43,7 @@ pub(super) struct State {
     pub(super) sessions: HashMap<String, Session>,
     pub(super) identified: Vec<Instant>,
     pub(super) resumed: Vec<u64>,
+    pub(super) deaf: usize,
     pub(super) refused: VecDeque<Order>,
     pub(super) windows: HashMap<String, (Instant, u32)>,
     pub(super) typed: Vec<u64>,

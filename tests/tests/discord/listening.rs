@@ -283,6 +283,7 @@ async fn rc_02_a_half_open_connection_is_noticed_and_replaced() {
     let channel = fake.channel("general");
     connected(&fake, &inbox, async {
         fake.order(Order::Deaf);
+        until("nothing comes any more", || fake.deaf() == 1).await;
         fake.write(channel, ANN, "are you there?");
         until("it comes by another connection", || {
             inbox.texts() == ["are you there?"]
