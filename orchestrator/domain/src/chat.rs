@@ -181,7 +181,7 @@ pub trait Platform: Send + Sync {
     async fn answer(&self, pressed: &Pressed, text: &str) -> Result<(), CallError>;
 
     /// Opens a new conversation beside this one, where the platform has such, and returns its key
-    /// and a link to it.
+    /// and a link to it (empty where the platform has none).
     async fn open(
         &self,
         beside: &ThreadKey,

@@ -338,6 +338,26 @@ async fn rc_01_a_chat_that_asked_for_silence_is_left_alone_and_others_go_on() {
 }
 
 #[tokio::test]
+async fn rc_01_a_group_that_was_written_to_too_often_says_when_again() {
+    let fake = FakeTelegram::start();
+    let bot = bot(&fake);
+    let here = chat(fake.platform.group(-55));
+    fake.platform.limit(-55, 3);
+    let id = say(&bot, &here, "…").await.expect("posted");
+    for step in ["one", "two"] {
+        let text = bot.line(step, &[]);
+        bot.edit(&here, &id, &text).await.expect("edited");
+    }
+    let answer = bot.line("the answer", &[]);
+    let limited = bot.edit(&here, &id, &answer).await;
+    let Err(CallError::Limited { after, .. }) = limited else {
+        panic!("{limited:?}");
+    };
+    assert!(after > Duration::ZERO && after <= Duration::from_secs(60));
+    assert_eq!(texts(&fake, -55), ["two"]);
+}
+
+#[tokio::test]
 async fn rc_01_after_the_wait_the_text_arrives() {
     let fake = FakeTelegram::start();
     let bot = bot(&fake);

@@ -155,6 +155,23 @@ async fn unknown_and_huge_updates_are_kept_as_they_came() {
 }
 
 #[tokio::test]
+async fn cf_02_under_privacy_mode_commands_and_answers_to_the_bot_still_come() {
+    let fake = FakeTelegram::start();
+    fake.platform.group(-55);
+    fake.platform.set_privacy(true);
+    let ours = bot(&fake);
+    let post = crate::say(&ours, &crate::chat(-55), "hello all").await;
+    let post = post.expect("posted").parse().expect("a number");
+    fake.platform.write(-55, ANN, "among people");
+    fake.platform.write(-55, ANN, "/status@mayfly_test_bot");
+    fake.platform.answer(-55, post, ANN, "to the bot");
+    let inbox = Kept::default();
+    during(&ours, &inbox, until("both", || inbox.posts().len() == 2)).await;
+    assert_eq!(inbox.texts(), ["/status", "to the bot"]);
+    assert!(inbox.posts().iter().all(|post| post.to_us));
+}
+
+#[tokio::test]
 async fn ev_06_after_six_quiet_days_numbers_may_begin_anew_lower() {
     let fake = FakeTelegram::start();
     fake.platform.private(ANN);
