@@ -73,6 +73,30 @@ pub(crate) fn nonce(token: &str) -> String {
     nonce
 }
 
+/// Two characters that nobody sees and Discord keeps.
+const BITS: [char; 2] = ['\u{200b}', '\u{200c}'];
+
+/// What a post is known by when its nonce is told no more: 32 bits that nobody sees.
+pub(crate) fn mark(nonce: &str) -> String {
+    let bits = nonce.chars().take(8).filter_map(|digit| digit.to_digit(16));
+    let bit = |digit: u32, n: u32| BITS[(digit >> n & 1) as usize];
+    bits.flat_map(|digit| (0..4).map(move |n| bit(digit, n)))
+        .collect()
+}
+
+/// Puts the mark behind the words, where there are no buttons, whose ids are as good, and where it
+/// fits. An edit takes it away.
+pub(crate) fn marked(fields: &mut Map<String, Value>, nonce: &str) {
+    let Some(said) = fields.get("content").and_then(Value::as_str) else {
+        return;
+    };
+    let said = format!("{said}{}", mark(nonce));
+    let plain = buttons(&Value::Object(fields.clone())).is_empty();
+    if plain && said.chars().count() <= discord::MAX_CONTENT {
+        fields.insert("content".to_owned(), said.into());
+    }
+}
+
 /// The stored content as fields of a request that pings nobody.
 pub(crate) fn fields(content: &Content) -> Result<Map<String, Value>, CallError> {
     let Ok(Value::Object(mut fields)) = serde_json::from_str(&content.0) else {
@@ -89,8 +113,7 @@ pub(crate) fn nobody() -> Value {
     json!({"parse": [], "replied_user": false})
 }
 
-/// Whether a message says what would be posted. What a person typed about it, Discord may have cut
-/// white space from.
+/// Whether a message says what would be posted, mark included. Discord cuts white space off.
 pub(crate) fn same(message: &Value, fields: &Map<String, Value>) -> bool {
     let wanted = fields
         .get("content")
@@ -186,5 +209,14 @@ mod tests {
         assert_eq!(nonce("a").len(), NONCE);
         assert_eq!(nonce("a"), nonce("a"));
         assert_ne!(nonce("a"), nonce("b"));
+        assert_eq!(mark(&nonce("a")).chars().count(), 32);
+        assert_ne!(mark(&nonce("a")), mark(&nonce("b")));
+        let Ok(mut long) = fields(&Content(
+            serde_json::json!({"content": "x".repeat(2000)}).to_string(),
+        )) else {
+            panic!("fields");
+        };
+        marked(&mut long, &nonce("a"));
+        assert_eq!(long["content"], "x".repeat(2000));
     }
 }

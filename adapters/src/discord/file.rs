@@ -62,7 +62,7 @@ impl Discord {
         fields.insert("allowed_mentions".to_owned(), content::nobody());
         fields.insert(
             "attachments".to_owned(),
-            json!([{"id": 0, "filename": file.name}]),
+            json!([{"id": 0, "filename": file.name, "description": described(file)}]),
         );
         if let Some(reference) = quoted(file.answers.as_ref(), channel_id) {
             fields.insert("message_reference".to_owned(), reference);
@@ -204,9 +204,18 @@ fn is_page(file: &RemoteFile) -> bool {
 fn carries(message: &Value, file: &FileOut) -> bool {
     let files: Vec<&Value> = items(message, &["attachments"]).collect();
     let size = i64::try_from(file.size).ok();
-    matches!(files.as_slice(), [found] if integer(found, &["size"]) == size
-        && text(found, &["content"]).is_none()
-        && plain(text(found, &["filename"]).unwrap_or_default()) == plain(&file.name))
+    let [found] = files.as_slice() else {
+        return false;
+    };
+    let named = plain(text(found, &["filename"]).unwrap_or_default()) == plain(&file.name);
+    let ours = text(found, &["description"]).is_none_or(|told| told == described(file));
+    integer(found, &["size"]) == size && named && ours
+}
+
+/// For who cannot see it: the name, and the mark that the file is known by.
+fn described(file: &FileOut) -> String {
+    let name: String = file.name.chars().take(200).collect();
+    format!("{name}{}", content::mark(&content::nonce(&file.token)))
 }
 
 fn plain(name: &str) -> String {

@@ -1,9 +1,8 @@
 //! Posts: made once, also after a crash, changed and removed.
 //!
 //! Discord joins posts of one nonce for "a few minutes". After that a post that may have been made
-//! is looked for among ours: by its nonce where Discord still tells it, else by what it says. A
-//! thread has one writer that finishes a post before it makes the next, so an unedited post of ours
-//! with the same words, made since, is that one.
+//! is looked for among ours: by its nonce where Discord still tells it, else by what it says, with the
+//! ids of its buttons or the mark that nobody sees behind its words.
 
 use mayfly_domain::{
     PostId, ThreadKey,
@@ -45,6 +44,7 @@ impl Discord {
         let place = Place::of(&post.thread)?;
         let mut fields = content::fields(&post.content)?;
         let nonce = content::nonce(&post.token);
+        content::marked(&mut fields, &nonce);
         if let Some(id) = self
             .made_before(place, post.unknown_since, &nonce, |message| {
                 content::same(message, &fields)

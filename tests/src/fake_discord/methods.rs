@@ -262,7 +262,7 @@ fn post(state: &mut State, channel: u64, body: &Value, files: Vec<(String, Vec<u
         return Err(Refusal::form("message_reference: Unknown message"));
     }
     let mut ids = Vec::new();
-    for (name, bytes) in files {
+    for (n, (name, bytes)) in files.into_iter().enumerate() {
         let id = state.id();
         let kind = if name.ends_with(".txt") {
             "text/plain; charset=utf-8"
@@ -273,6 +273,9 @@ fn post(state: &mut State, channel: u64, body: &Value, files: Vec<(String, Vec<u
             channel,
             name,
             kind: kind.to_owned(),
+            description: body["attachments"][n]["description"]
+                .as_str()
+                .map(str::to_owned),
             bytes,
             signature: 1,
         };

@@ -16,7 +16,7 @@ pub struct Shown {
     pub id: u64,
     /// The bot wrote it.
     pub ours: bool,
-    /// What it says.
+    /// What is seen of its words.
     pub text: String,
     /// What it said before, the oldest first.
     pub before: Vec<String>,
@@ -101,6 +101,7 @@ impl FakeDiscord {
                 channel,
                 name: name.to_owned(),
                 kind: kind.to_owned(),
+                description: None,
                 bytes: bytes.to_owned(),
                 signature: 1,
             };
@@ -347,7 +348,7 @@ fn shown(state: &State, id: u64, message: &Message) -> Shown {
     Shown {
         id,
         ours: message.author == BOT,
-        text: message.content.clone(),
+        text: message.content.replace(['\u{200b}', '\u{200c}'], ""),
         before: message.edits.clone(),
         files: message
             .files

@@ -88,6 +88,7 @@ pub(super) struct File {
     pub(super) channel: u64,
     pub(super) name: String,
     pub(super) kind: String,
+    pub(super) description: Option<String>,
     pub(super) bytes: Vec<u8>,
     /// An address of an older signature has expired.
     pub(super) signature: u32,
@@ -248,7 +249,7 @@ impl State {
         let (own, channel, name, signature) =
             (&self.own_url, file.channel, &file.name, file.signature);
         json!({
-            "id": id.to_string(), "filename": name, "size": file.bytes.len(), "content_type": file.kind,
+            "id": id.to_string(), "filename": name, "size": file.bytes.len(), "content_type": file.kind, "description": file.description,
             "url": format!("{own}/cdn/attachments/{channel}/{id}/{name}?ex=1&is=2&hm={signature}"),
             "proxy_url": format!("{own}/cdn/attachments/{channel}/{id}/{name}?ex=1&is=2&hm={signature}"),
         })

@@ -89,6 +89,31 @@ async fn fm_07_a_post_of_long_ago_is_found_by_what_it_says() {
     assert_eq!(texts(&fake, channel).len(), 2);
 }
 
+/// A reply's posts all begin with the same words.
+#[tokio::test]
+async fn fm_07_posts_of_the_same_words_are_told_apart() {
+    let (fake, discord) = start();
+    let channel = fake.direct();
+    let mut ids = Vec::new();
+    for (token, fault) in [
+        ("first", None),
+        ("second", Some(Fault::Cut)),
+        ("third", Some(Fault::Lost)),
+    ] {
+        let mut post = new_post(&direct(channel), token, discord.line("…", &[]));
+        if let Some(fault) = fault {
+            fake.rest.fault("post", [fault]);
+            assert!(open(&discord.post(&post).await.expect_err("a fault")));
+            fake.forget_nonces();
+            post.unknown_since = Some(unix_ms() - LONG_AGO);
+        }
+        let id = discord.post(&post).await.expect("a post");
+        assert!(!ids.contains(&id), "it is not another's");
+        ids.push(id);
+    }
+    assert_eq!(texts(&fake, channel), ["…", "…", "…"]);
+}
+
 #[tokio::test]
 async fn fm_07_an_edit_that_is_repeated_or_late_ends_in_the_same_words() {
     let (fake, discord) = start();
