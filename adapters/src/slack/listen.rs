@@ -78,8 +78,7 @@ impl Slack {
             inbox.link(NAME, Link::Up);
             return pending().await;
         }
-        let heard = inbox.mark(NAME, MARK).await;
-        let heard = heard.map_err(|error| format!("Slack's last mark is not readable: {error}"))?;
+        let heard = marked(inbox).await;
         let mut listener = Listener {
             slack: self,
             me,
@@ -129,6 +128,19 @@ impl Slack {
             .await;
             failed += 1;
         }
+    }
+}
+
+/// When something came last, as the inbox has it.
+async fn marked(inbox: &dyn Inbox) -> Option<(String, i64)> {
+    let (mut failed, mut log) = (0, Quiet::default());
+    loop {
+        match inbox.mark(NAME, MARK).await {
+            Ok(mark) => return mark,
+            Err(error) => log.warn(&format!("Slack's last mark is not readable: {error}")),
+        }
+        sleep(back_off(failed, rand::random())).await;
+        failed += 1;
     }
 }
 

@@ -105,7 +105,12 @@ impl FakeSlack {
                 "debug_info": {"host": "applink-1", "build_number": 1, "approximate_connection_time": 18_060},
             }),
         };
-        if say(socket, &first).await.is_none() {
+        // What waits comes together with the greeting.
+        let first = Message::Text(first.to_string().into());
+        if socket.feed(first).await.is_err()
+            || self.send_waiting(socket, sent).await.is_none()
+            || socket.flush().await.is_err()
+        {
             return;
         }
         let mut until = None;

@@ -29,7 +29,9 @@ pub(crate) struct State {
     pub(crate) links: Vec<Link>,
     /// So many takes fail first.
     pub(crate) failing: usize,
-    /// What `see` gave at each take, before it was stored.
+    /// So many looks for a mark fail first.
+    pub(crate) failing_marks: usize,
+    /// How many were acknowledged at each take, before it stored.
     pub(crate) seen_at_take: Vec<usize>,
 }
 
@@ -126,7 +128,12 @@ impl Inbox for Kept {
     }
 
     async fn mark(&self, _: &str, _: &str) -> Result<Option<(String, i64)>, InboxError> {
-        Ok(self.lock().mark.clone())
+        let mut state = self.lock();
+        if state.failing_marks > 0 {
+            state.failing_marks -= 1;
+            return Err(InboxError::Storage("the disk is full".into()));
+        }
+        Ok(state.mark.clone())
     }
 
     async fn recent(&self, _: &str, most: usize) -> Result<Vec<Recent>, InboxError> {

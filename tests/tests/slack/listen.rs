@@ -134,6 +134,20 @@ async fn ev_01_ev_07_what_comes_twice_or_while_a_socket_breaks_is_there_once() {
 }
 
 #[tokio::test]
+async fn qu_05_what_comes_with_the_greeting_comes_first() {
+    let (fake, kept) = (fake(), Kept::default());
+    let slack = bot(&fake);
+    fake.write("C1", "U1", "before");
+    listening(&slack, &kept, async {
+        connected(&kept, 1).await;
+        fake.write("C1", "U1", "after");
+        acknowledged(&fake, 2).await;
+    })
+    .await;
+    assert_eq!(kept.texts(), ["before", "after"]);
+}
+
+#[tokio::test]
 async fn qu_05_a_burst_keeps_its_order() {
     let (fake, kept) = (fake(), Kept::default());
     let slack = bot(&fake);
@@ -256,6 +270,8 @@ async fn rc_04_after_every_end_events_come_again_without_a_hot_loop() {
     let (fake, kept) = (fake(), Kept::default());
     let slack = bot(&fake);
     let oops = || Fault::Refused(500, "oops".to_owned());
+    fake.fault("auth.test", [Fault::Cut, oops()]);
+    kept.lock().failing_marks = 2;
     listening(&slack, &kept, async {
         connected(&kept, 1).await;
         for (n, ending) in [Ending::Cut, Ending::Told("too_many_websockets")]
@@ -272,7 +288,8 @@ async fn rc_04_after_every_end_events_come_again_without_a_hot_loop() {
     .await;
     assert_eq!(kept.texts().len(), 2);
     assert_eq!(fake.calls("apps.connections.open"), 1 + 2 * 3);
-    assert!(kept.downs() >= 2);
+    assert_eq!(kept.lock().failing_marks, 0);
+    assert!(kept.downs() >= 4);
 }
 
 #[tokio::test]
