@@ -493,5 +493,5 @@ fn starts_a_block(token: &Token) -> bool {
     [first(&text.main), first(&text.side)]
         .into_iter()
         .flatten()
-        .any(|c| c.is_ascii_digit() || "#>-+=:|&".contains(c))
+        .any(|c| c.is_ascii_digit() || "#>-+=:|&*".contains(c))
 }

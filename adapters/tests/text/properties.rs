@@ -177,3 +177,11 @@ proptest! {
         check(&fragments.concat().repeat(times));
     }
 }
+
+/// A star between blanks is a letter, but not where a part begins.
+#[test]
+fn a_part_that_begins_with_a_star_is_no_list() {
+    for before in 0..4 {
+        check(&format!("|{}{}", "word ".repeat(before), "* ".repeat(2500)));
+    }
+}
