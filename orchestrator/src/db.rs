@@ -21,6 +21,7 @@ pub mod parts;
 pub mod pins;
 pub mod portable;
 pub mod posts;
+pub mod progress;
 pub mod remote;
 pub mod retention;
 pub mod shown;

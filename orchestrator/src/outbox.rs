@@ -8,6 +8,7 @@ mod call;
 mod freeze;
 mod lane;
 mod part;
+mod progress;
 mod write;
 
 use std::{collections::HashMap, sync::Arc};

@@ -98,7 +98,7 @@ pub enum Whose {
 }
 
 impl Whose {
-    fn names(&self) -> &[&'static str] {
+    pub(super) fn names(&self) -> &[&'static str] {
         match self {
             Whose::Platform(name) => std::slice::from_ref(name),
             Whose::NoneOf(names) => names,
@@ -106,7 +106,7 @@ impl Whose {
     }
 
     /// About a thread's key; the names, each with a `/`, are bound from parameter `first` on.
-    fn condition(&self, first: usize) -> String {
+    pub(super) fn condition(&self, first: usize) -> String {
         let begins = |(at, name): (usize, &&str)| {
             format!("substr(t.key, 1, {}) = ${}", name.len() + 1, first + at)
         };

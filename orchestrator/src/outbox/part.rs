@@ -11,7 +11,7 @@ use tokio_util::io::StreamReader;
 
 use super::{
     call::{Caller, NoResult},
-    freeze,
+    freeze, progress,
     write::{NotYet, Writer},
 };
 use crate::{
@@ -54,11 +54,14 @@ impl<'a> Work<'a> {
             let platform = caller.platform.as_ref();
             let parts = freeze::parts(platform, &writer.blobs, owed).await;
             let parts = parts.map_err(NotYet::Blob)?;
-            writer
-                .step(owed, || {
-                    writer.db.freeze_parts(owed.id, &parts, None).boxed()
-                })
-                .await?;
+            let after = clock::unix_ms() - progress::TOLD;
+            let standing = writer.step(owed, || writer.db.standing(owed.id, after).boxed());
+            let standing = standing.await?;
+            let freeze = || {
+                let frozen = writer.db.freeze_parts(owed.id, &parts, standing.as_ref());
+                frozen.boxed()
+            };
+            writer.step(owed, freeze).await?;
         }
         Ok(work)
     }

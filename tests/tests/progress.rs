@@ -1,0 +1,102 @@
+//! What people see while they wait, and that nothing of it stands over a reply.
+
+use std::{sync::Arc, time::Duration};
+
+use mayfly_domain::AgentId;
+use mayfly_orchestrator::sandbox::fake::Fake;
+use mayfly_tests::{
+    chat::{Chat, Fault},
+    world::{Setup, World},
+};
+
+const LONG: Duration = Duration::from_secs(600);
+
+async fn world(chat: &Arc<Chat>) -> (World, AgentId) {
+    let setup = Setup {
+        platforms: vec![chat.clone()],
+        ..Setup::default()
+    };
+    let world = World::fake(setup, Fake::new).await;
+    let agent = world.shell().await;
+    world.change(&format!(
+        "UPDATE threads SET key = 'chat/w/c/t' WHERE agent = '{agent}'"
+    ));
+    (world, agent)
+}
+
+/// Until this stands in the thread.
+async fn until_shown(chat: &Chat, text: &str) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !chat.shown("t").iter().any(|post| post.text == text) {
+        let shown = chat.shown("t");
+        assert!(tokio::time::Instant::now() < deadline, "{text}: {shown:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+const SENT: &str = "SELECT count(*) FROM deliveries WHERE state = 'sent'";
+
+#[tokio::test]
+async fn a_slow_answer_takes_over_the_post_that_showed_its_progress() {
+    let chat = Chat::new(LONG);
+    let (world, agent) = world(&chat).await;
+    world.post(agent, "sleep 5; echo done").await;
+    until_shown(&chat, "Working …").await;
+    let stop = chat.shown("t")[0].buttons.clone();
+    assert_eq!((stop.len(), &*stop[0].label), (1, "Stop"));
+    assert!(!chat.calls("busy").is_empty());
+    world.until_sql(SENT, "1").await;
+    let shown = chat.shown("t");
+    assert_eq!(
+        (shown.len(), &*shown[0].text, shown[0].buttons.len()),
+        (1, "done", 0)
+    );
+    assert!(shown[0].before.contains(&"Working …".to_owned()));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn whoever_waited_long_is_told_by_a_new_post_and_the_old_one_goes() {
+    let chat = Chat::new(LONG);
+    let (world, agent) = world(&chat).await;
+    world.post(agent, "sleep 20; echo done").await;
+    until_shown(&chat, "Working …").await;
+    let old = chat.shown("t")[0].id.clone();
+    world.until_sql(SENT, "1").await;
+    world.until_sql("SELECT count(*) FROM progress", "0").await;
+    let shown = chat.shown("t");
+    assert_eq!((shown.len(), &*shown[0].text), (1, "done"));
+    assert_ne!(shown[0].id, old);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn qu_05_a_late_word_about_progress_never_stands_over_the_answer() {
+    let chat = Chat::new(Duration::from_millis(1500));
+    let (world, agent) = world(&chat).await;
+    world.post(agent, "sleep 6; echo first").await;
+    world.post(agent, "sleep 4; echo second").await;
+    until_shown(&chat, "Waiting: 1 message is before it.").await;
+    // The next edit is done one second after its caller has given up.
+    let late = Fault::Late(Duration::from_millis(2500));
+    chat.fault("edit", "t", vec![late; 2]);
+    world.until_sql(SENT, "2").await;
+    let texts = chat.texts("t");
+    assert!(
+        texts.contains(&"first".to_owned()) && texts.contains(&"second".to_owned()),
+        "{texts:?}"
+    );
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn progress_that_cannot_be_shown_costs_nothing_else() {
+    let chat = Chat::new(LONG);
+    chat.fault("post", "t", [Fault::Panics]);
+    let (world, agent) = world(&chat).await;
+    world.post(agent, "sleep 4; echo done").await;
+    world.until_sql(SENT, "1").await;
+    assert_eq!(chat.texts("t"), ["done"]);
+    world.end().await;
+}
