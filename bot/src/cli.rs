@@ -112,6 +112,9 @@ Example:
     /// Messages that wait for a person
     #[command(subcommand)]
     Parked(ParkedVerb),
+    /// Set up a chat platform
+    #[command(subcommand)]
+    Platform(PlatformVerb),
     /// Remove what nothing needs any more: expired states, unused layers, files and images
     #[command(after_help = "\
 A server does this by itself, as [retention] of the configuration says. The newest state of an agent is
@@ -383,6 +386,46 @@ pub fn run() -> Exit {
     }
 }
 
+/// Chat platforms.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlatformVerb {
+    /// Slack
+    #[command(subcommand)]
+    Slack(SlackVerb),
+    /// Discord
+    #[command(subcommand)]
+    Discord(DiscordVerb),
+    /// Telegram
+    #[command(subcommand)]
+    Telegram(TelegramVerb),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SlackVerb {
+    /// Print the app's manifest: scopes, events, Socket Mode
+    #[command(
+        after_help = "Paste it at https://api.slack.com/apps, \"Create New App\", \"From a manifest\"."
+    )]
+    Manifest,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DiscordVerb {
+    /// Print the link that invites the bot, with the permissions it needs
+    Invite {
+        /// The application's id, on its page "General Information"
+        application: String,
+    },
+    /// Register the commands that people are offered
+    Commands,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TelegramVerb {
+    /// Register the commands that people are offered
+    Commands,
+}
+
 fn carry_out(cli: Cli) -> Result<Exit, Failure> {
     if let Verb::ExitCodes = cli.verb {
         Screen::new(cli.json, true).show(&Exit::meanings(), |_, _| Exit::table());
@@ -429,6 +472,7 @@ async fn dispatch(context: Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Agent(verb) => commands::agent::run(&context, verb).await,
         Verb::Tick(TickVerb::Show { tick }) => commands::tick::show(&context, &tick).await,
         Verb::Parked(verb) => commands::parked::run(&context, verb).await,
+        Verb::Platform(verb) => commands::platform::run(&context, verb).await,
         Verb::Gc {
             dry_run,
             trust_clock,

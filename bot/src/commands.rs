@@ -9,6 +9,7 @@ pub(crate) mod doctor;
 pub(crate) mod gc;
 pub(crate) mod page;
 pub(crate) mod parked;
+pub(crate) mod platform;
 pub(crate) mod portable;
 pub(crate) mod send;
 pub(crate) mod serve;

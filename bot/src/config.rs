@@ -4,6 +4,7 @@
 //! is reported, not only the first. A file is one installation's own: an unknown key in it is a
 //! fault. The environment is shared with others: an unknown name in it is a warning.
 
+mod chats;
 mod layers;
 mod rules;
 mod show;
@@ -18,6 +19,7 @@ use mayfly_orchestrator::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use chats::{DiscordSection, SlackSection, TelegramSection};
 pub use layers::Origin;
 pub use show::Entry;
 
@@ -35,6 +37,9 @@ pub struct Config {
     pub docker: DockerSection,
     pub log: LogSection,
     pub profiles: Profiles,
+    pub slack: SlackSection,
+    pub discord: DiscordSection,
+    pub telegram: TelegramSection,
 }
 
 impl Default for Config {
@@ -49,11 +54,24 @@ impl Default for Config {
             docker: DockerSection::default(),
             log: LogSection::default(),
             profiles: Profiles::default(),
+            slack: SlackSection::default(),
+            discord: DiscordSection::default(),
+            telegram: TelegramSection::default(),
         }
     }
 }
 
 impl Config {
+    /// Everything in it that must not be seen.
+    pub fn secrets(&self) -> Vec<String> {
+        let tree = serde_json::to_value(self).expect("a configuration is plain data");
+        let secret = |(key, value): (String, serde_json::Value)| {
+            let text = value.as_str().unwrap_or_default().to_owned();
+            (show::is_secret(&key) && !text.is_empty()).then_some(text)
+        };
+        show::leaves(&tree).into_iter().filter_map(secret).collect()
+    }
+
     /// The profiles, with what holds for all of them where a profile does not say it: the engine's
     /// runtime, and retention.
     pub fn whole_profiles(&self) -> Profiles {

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod chats;
 mod cli;
 pub mod client;
 mod commands;

@@ -1,6 +1,11 @@
 //! What is written to standard error beside answers.
 
-use std::io::{IsTerminal, stderr};
+use std::{
+    io::{self, IsTerminal, Write, stderr},
+    sync::Arc,
+};
+
+use mayfly_adapters::http::redact::redact;
 
 use tracing_subscriber::{EnvFilter, fmt};
 
@@ -11,11 +16,39 @@ pub(crate) fn of_service(loaded: &Loaded) {
     let section = &loaded.config.log;
     let log = fmt()
         .with_env_filter(EnvFilter::new(&section.level))
-        .with_writer(stderr)
+        .with_writer(Clean::over(loaded.config.secrets()))
         .with_ansi(stderr().is_terminal() && !loaded.no_color);
     match section.format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),
+    }
+}
+
+/// Standard error without secrets: the configured ones, and whatever has a token's form.
+struct Clean {
+    secrets: Arc<Vec<String>>,
+}
+
+impl Clean {
+    fn over(secrets: Vec<String>) -> impl Fn() -> Clean {
+        let secrets = Arc::new(secrets);
+        move || Clean {
+            secrets: secrets.clone(),
+        }
+    }
+}
+
+impl Write for Clean {
+    /// One event comes as one text.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let known: Vec<&str> = self.secrets.iter().map(String::as_str).collect();
+        stderr().write_all(redact(&text, &known).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        stderr().flush()
     }
 }
 

@@ -6,8 +6,6 @@ use mayfly_orchestrator::{
     clock::Lease,
     command::Commands,
     db::DbError,
-    inbox::route::Accesses,
-    outbox::Platforms,
     sandbox::{
         Backend,
         docker::{Docker, DockerOptions},
@@ -19,13 +17,15 @@ use mayfly_orchestrator::{
     supervise::Supervisor,
 };
 
-use crate::{config::Config, data_dir::DataDir, exit::Exit};
+use crate::{chats, config::Config, data_dir::DataDir, exit::Exit};
 
 /// Why the service did not start; each is one sentence with the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
     Service(#[from] service::StartError),
+    #[error("{0}")]
+    Chats(String),
     #[error("data dir {path}: the sandboxes' init could not be written: {source}")]
     Init {
         path: String,
@@ -38,6 +38,7 @@ impl StartError {
         use service::StartError as Cause;
         match self {
             StartError::Init { .. } => Exit::DataDir,
+            StartError::Chats(_) => Exit::Configuration,
             StartError::Service(cause) => match cause {
                 Cause::Db(error) if error.is_full() => Exit::Unavailable,
                 Cause::Db(DbError::Sql(_) | DbError::Row { .. }) => Exit::Internal,
@@ -83,6 +84,7 @@ pub async fn start(
             lease: lease.clone(),
         }))
     };
+    let (platforms, accesses) = chats::build(config).map_err(StartError::Chats)?;
     let service = Service::start(Parts {
         data_dir: path,
         worker: config.worker,
@@ -93,8 +95,8 @@ pub async fn start(
         init,
         lease,
         supervisor: supervisor.clone(),
-        platforms: Platforms::new(),
-        accesses: Accesses::default(),
+        platforms,
+        accesses,
         begin,
     })
     .await?;

@@ -2,6 +2,7 @@
 //!
 //! Looks at the host first, then at the engine, then does what all of it is for: one real tick.
 
+mod chats;
 mod disk;
 mod engine;
 mod host;
@@ -78,6 +79,7 @@ pub(crate) async fn run(context: &Context) -> Result<Exit, Failure> {
     };
     add(host::checks(config));
     add(disk::checks(config));
+    add(chats::checks(config).await);
     let before = engine::leftovers(config).await;
     add(engine::checks(config).await);
     let spinner = screen.spinner();

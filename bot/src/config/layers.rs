@@ -6,10 +6,10 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use config::{File, FileFormat, Source as _, Value, ValueKind};
-use mayfly_orchestrator::agent::profile::Profile;
+use mayfly_orchestrator::{agent::profile::Profile, inbox::access::ChannelRule};
 use serde_json::{Map, Value as Json};
 
-use super::{Config, Sources};
+use super::{Config, Sources, chats::NAMES};
 
 /// Where a value is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,12 @@ pub(super) fn merge(sources: &Sources) -> Merged {
         let origin = Origin::Environment("DOCKER_HOST".to_owned());
         layers.leaf(&["docker", "host"], Json::from(host), &origin);
     }
+    for (name, key) in NAMES {
+        if let Some(token) = sources.variable(name) {
+            let origin = Origin::Environment(name.to_owned());
+            layers.leaf(&key, Json::from(token), &origin);
+        }
+    }
     layers.file(sources);
     layers.environment(sources);
     if let Some(path) = &sources.data_dir {
@@ -78,6 +84,10 @@ fn default_profile() -> Json {
     serde_json::to_value(Profile::default()).expect("the defaults are plain data")
 }
 
+fn default_channel() -> Json {
+    serde_json::to_value(ChannelRule::default()).expect("the defaults are plain data")
+}
+
 /// What may stand at a path.
 enum Place {
     /// A table with exactly these keys.
@@ -91,9 +101,10 @@ enum Place {
 
 fn place(path: &[&str]) -> Place {
     let (mut node, rest) = match path {
-        ["profiles"] | ["profiles", _, "env"] => return Place::Named,
+        ["profiles"] | ["profiles", _, "env"] | [_, "channels"] => return Place::Named,
         ["profiles", _, "env", _] => return Place::Leaf(Json::from("")),
         ["profiles", _, rest @ ..] => (default_profile(), rest),
+        ["slack" | "discord" | "telegram", "channels", _, rest @ ..] => (default_channel(), rest),
         _ => (defaults(), path),
     };
     for key in rest {
@@ -160,8 +171,10 @@ impl Layers {
             (Place::Unknown, _) => self.faults.push(unknown_key(&keys, at)),
             (Place::Leaf(_), kind) => self.leaf(&keys, json(kind), at),
             (_, ValueKind::Table(table)) => {
-                if let ["profiles", _] = keys[..] {
-                    self.profile(keys[1]);
+                match keys[..] {
+                    ["profiles", name] => self.profile(name),
+                    [platform, "channels", id] => self.channel(platform, id),
+                    _ => {}
                 }
                 self.table(path, table, at)
             }
@@ -177,6 +190,13 @@ impl Layers {
         let profiles = &mut self.tree["profiles"];
         if profiles.get(name).is_none() {
             profiles[name] = default_profile();
+        }
+    }
+
+    fn channel(&mut self, platform: &str, id: &str) {
+        let channels = &mut self.tree[platform]["channels"];
+        if channels.get(id).is_none() {
+            channels[id] = default_channel();
         }
     }
 
@@ -211,6 +231,9 @@ impl Layers {
         let mut tried = defaults();
         if let ["profiles", name, ..] = path {
             tried["profiles"][*name] = default_profile();
+        }
+        if let [platform, "channels", id, ..] = path {
+            tried[*platform]["channels"][*id] = default_channel();
         }
         put(&mut tried, path, value.clone());
         match serde_json::from_value::<Config>(tried) {

@@ -1,6 +1,8 @@
 //! What a value must be beyond its type.
 
-use mayfly_orchestrator::{agent::profile::Profile, snapshot::exclude::Excludes};
+use mayfly_orchestrator::{
+    agent::profile::Profile, inbox::access::Access, snapshot::exclude::Excludes,
+};
 
 use super::{Config, layers::Origins, show::is_secret};
 use crate::data_dir;
@@ -45,6 +47,7 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
     for (name, profile) in &config.profiles.0 {
         rules.profile(name, profile);
     }
+    rules.chats(config);
     rules.faults
 }
 
@@ -58,6 +61,18 @@ pub(super) fn advise(config: &Config) -> Vec<String> {
             ));
         }
     }
+    for (platform, on, access) in chats(config) {
+        if on && access.is_closed() {
+            advice.push(format!(
+                "{platform}: nobody may speak: name people in {platform}.allowed_users by their ids, or write [\"everyone\"]"
+            ));
+        }
+        if on && access.allowed_channels.is_empty() && access.channels.is_empty() {
+            advice.push(format!(
+                "{platform}: only direct messages are served: name channels in {platform}.allowed_channels by their ids, or write [\"everyone\"]"
+            ));
+        }
+    }
     if let Ok(address) = config.http.listen.parse::<std::net::SocketAddr>()
         && !address.ip().is_loopback()
     {
@@ -67,6 +82,16 @@ pub(super) fn advise(config: &Config) -> Vec<String> {
         ));
     }
     advice
+}
+
+/// Each with whether it is switched on, and who may speak there.
+fn chats(config: &Config) -> [(&'static str, bool, &Access); 3] {
+    let (slack, discord, telegram) = (&config.slack, &config.discord, &config.telegram);
+    [
+        ("slack", !slack.bot_token.is_empty(), &slack.access),
+        ("discord", !discord.bot_token.is_empty(), &discord.access),
+        ("telegram", !telegram.bot_token.is_empty(), &telegram.access),
+    ]
 }
 
 struct Rules<'a> {
@@ -85,6 +110,27 @@ impl Rules<'_> {
         self.hold(key, value >= least, || {
             format!("{value} is too small, at least {least} is wanted")
         });
+    }
+
+    fn chats(&mut self, config: &Config) {
+        let slack = config.slack.config().and_then(Result::err);
+        let discord = config.discord.config().and_then(Result::err);
+        let telegram = config.telegram.config().and_then(Result::err);
+        for (key, fault) in [
+            ("slack.bot_token", slack),
+            ("discord.bot_token", discord),
+            ("telegram.bot_token", telegram),
+        ] {
+            self.hold(key, fault.is_none(), || fault.clone().unwrap_or_default());
+        }
+        for (platform, _, access) in chats(config) {
+            for profile in access.profiles() {
+                let known = config.profiles.0.contains_key(profile);
+                self.hold(&format!("{platform}.profile"), known, || {
+                    format!("there is no profile \"{profile}\": add [profiles.{profile}]")
+                });
+            }
+        }
     }
 
     fn profile(&mut self, name: &str, profile: &Profile) {

@@ -12,7 +12,7 @@ pub const EVERYONE: &str = "everyone";
 
 /// Who may use what is configured here. An empty list is nobody.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Audience {
     /// People, by the platform's ids, or `everyone`.
     pub allowed_users: Vec<String>,
@@ -26,7 +26,7 @@ pub struct Audience {
 
 /// One channel that is served.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct ChannelRule {
     /// Profile of its agents; the platform's where none is named.
     pub profile: Option<String>,
@@ -37,7 +37,7 @@ pub struct ChannelRule {
 
 /// What is served on one platform, and for whom.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Access {
     /// Profile of agents where the channel names none.
     pub profile: String,
