@@ -422,6 +422,11 @@ impl Platform for Telegram {
         Ok((Place::rooted(&channel, root), link))
     }
 
+    fn root(&self, opened: &ThreadKey) -> Option<String> {
+        let place = self.place(opened).ok()?;
+        place.root.map(|root| root.to_string())
+    }
+
     async fn fetch(&self, file: &RemoteFile) -> Result<Body, CallError> {
         file::fetch(&self.api, file).await
     }

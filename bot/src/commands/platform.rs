@@ -10,7 +10,7 @@ use crate::{
 
 pub(crate) async fn run(context: &Context, verb: PlatformVerb) -> Result<Exit, Failure> {
     let told = match verb {
-        PlatformVerb::Slack(SlackVerb::Manifest) => slack::setup::manifest(),
+        PlatformVerb::Slack(SlackVerb::Manifest) => slack::manifest(),
         PlatformVerb::Discord(DiscordVerb::Invite { application }) => {
             discord::setup::invite(&application)
                 .map_err(|sentence| Failure::new(Exit::Usage, sentence))?

@@ -22,7 +22,7 @@ pub struct SlackSection {
 
 impl Default for SlackSection {
     fn default() -> Self {
-        let config = slack::config::Config::new(Secret::from(""), None);
+        let config = slack::Config::new(Secret::from(""), None);
         SlackSection {
             bot_token: String::new(),
             app_token: String::new(),
@@ -96,9 +96,9 @@ fn given(text: &str) -> Option<Secret> {
 
 impl SlackSection {
     /// None if it is switched off.
-    pub fn config(&self) -> Option<Result<slack::config::Config, String>> {
+    pub fn config(&self) -> Option<Result<slack::Config, String>> {
         let bot_token = given(&self.bot_token)?;
-        let config = slack::config::Config {
+        let config = slack::Config {
             bot_token,
             app_token: given(&self.app_token),
             signing_secret: given(&self.signing_secret),

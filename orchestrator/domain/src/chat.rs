@@ -189,6 +189,12 @@ pub trait Platform: Send + Sync {
         token: &str,
     ) -> Result<(ThreadKey, String), CallError>;
 
+    /// The post whose answers are a conversation that [`Platform::open`] made, where that is how it
+    /// goes on.
+    fn root(&self, _opened: &ThreadKey) -> Option<String> {
+        None
+    }
+
     /// Fetches a file; its author's word on the size is not trusted, the caller counts.
     async fn fetch(&self, file: &RemoteFile) -> Result<Body, CallError>;
 }

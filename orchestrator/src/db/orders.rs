@@ -12,6 +12,7 @@ use super::{
     deliveries::{NewDelivery, owe},
     messages::Lane,
     parse,
+    parts::keep_ours,
 };
 use crate::{clock, orders::grammar::Order};
 
@@ -206,13 +207,23 @@ impl Db {
         Ok(true)
     }
 
-    /// An agent's conversation is this one from now on.
-    pub async fn bind_thread(&self, agent: AgentId, key: &ThreadKey) -> Result<(), DbError> {
+    /// An agent's conversation is this one from now on; answers to `root` belong to it.
+    pub async fn bind_thread(
+        &self,
+        agent: AgentId,
+        key: &ThreadKey,
+        root: Option<&str>,
+    ) -> Result<(), DbError> {
+        let mut tx = self.begin().await?;
         sqlx::query("UPDATE threads SET key = $2 WHERE agent = $1")
             .bind(agent.to_string())
             .bind(key.to_string())
-            .execute(self.writer())
+            .execute(&mut *tx)
             .await?;
+        if let Some(root) = root {
+            keep_ours(&mut tx, key, root).await?;
+        }
+        tx.commit().await?;
         Ok(())
     }
 

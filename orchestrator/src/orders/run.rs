@@ -208,7 +208,10 @@ impl Orders {
         .await
         {
             Ok((thread, link)) => {
-                self.db.bind_thread(fork.id, &thread).await?;
+                let root = platform.root(&thread);
+                self.db
+                    .bind_thread(fork.id, &thread, root.as_deref())
+                    .await?;
                 Ok(told::plain(format!(
                     "Agent `{}` goes on here: {link}",
                     fork.short

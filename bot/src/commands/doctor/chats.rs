@@ -8,7 +8,7 @@ use crate::config::Config;
 pub(super) async fn checks(config: &Config) -> Vec<Check> {
     let mut all = Vec::new();
     if let Some(Ok(config)) = config.slack.config() {
-        all.extend(told("slack", slack::setup::check(&config).await));
+        all.extend(told("slack", slack::check(&config).await));
     }
     if let Some(Ok(config)) = config.discord.config() {
         all.extend(told("discord", discord::setup::check(&config).await));

@@ -1,0 +1,82 @@
+//! In a thread that the bot opens from a mention.
+
+use mayfly_tests::fake_discord::{ANN, FakeDiscord, Running, Shown, token};
+
+use crate::{Conversation, conversation};
+
+struct Thread {
+    fake: Running,
+    channel: u64,
+    thread: u64,
+}
+
+impl Thread {
+    fn of_bot(&self) -> Vec<Shown> {
+        let shown = self.fake.shown(self.thread).into_iter();
+        shown.filter(|shown| shown.ours).collect()
+    }
+}
+
+impl Conversation for Thread {
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let everyone = "[\"everyone\"]".to_owned();
+        vec![
+            ("DISCORD_BOT_TOKEN", token()),
+            ("MAYFLY__DISCORD__API_URL", self.fake.rest.url()),
+            (
+                "MAYFLY__DISCORD__FILE_HOSTS",
+                format!("[\"{}\"]", self.fake.rest.url()),
+            ),
+            ("MAYFLY__DISCORD__ALLOWED_USERS", everyone.clone()),
+            ("MAYFLY__DISCORD__ALLOWED_CHANNELS", everyone),
+        ]
+    }
+
+    fn begin(&mut self, text: &str) {
+        self.thread = self.fake.mention(self.channel, ANN, text);
+    }
+
+    fn say(&mut self, text: &str) {
+        self.fake.write(self.thread, ANN, text);
+    }
+
+    fn send(&mut self, text: &str, name: &str, content: &[u8]) {
+        self.fake
+            .upload(self.thread, ANN, text, name, "text/plain", content);
+    }
+
+    fn texts(&self) -> Vec<String> {
+        self.of_bot().into_iter().map(|shown| shown.text).collect()
+    }
+
+    fn files(&self) -> Vec<String> {
+        let files = self.of_bot().into_iter();
+        files.flat_map(|shown| shown.files).collect()
+    }
+
+    fn press(&mut self, label: &str) {
+        let posts = self.of_bot();
+        let post = posts.iter().rev().find(|shown| !shown.buttons.is_empty());
+        let post = post.expect("a button");
+        // The first button does it, the second leaves it.
+        assert_eq!(label, "Roll back");
+        self.fake.press(post.id, &post.buttons[0], ANN);
+    }
+
+    fn follow(&mut self, text: &str) {
+        let number = text.rsplit('/').next().unwrap_or_default();
+        let digits = number.chars().take_while(char::is_ascii_digit);
+        self.thread = digits.collect::<String>().parse().expect("a link");
+    }
+}
+
+#[test]
+fn a_conversation_on_discord() {
+    let fake = FakeDiscord::start();
+    let channel = fake.channel("general");
+    conversation(Thread {
+        fake,
+        channel,
+        thread: 0,
+    });
+}

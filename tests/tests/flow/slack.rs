@@ -1,0 +1,90 @@
+//! In a thread of a channel.
+
+use mayfly_tests::fake_slack::{APP_TOKEN, BOT, BOT_TOKEN, FakeSlack, Running, Shown};
+
+use crate::{Conversation, conversation};
+
+const CHANNEL: &str = "C0001";
+const ADA: &str = "U0ADA";
+
+struct Thread {
+    fake: Running,
+    root: String,
+}
+
+impl Thread {
+    fn of_bot(&self) -> Vec<Shown> {
+        self.fake.by_bot(CHANNEL, Some(&self.root))
+    }
+}
+
+impl Conversation for Thread {
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let everyone = "[\"everyone\"]".to_owned();
+        vec![
+            ("SLACK_BOT_TOKEN", BOT_TOKEN.to_owned()),
+            ("SLACK_APP_TOKEN", APP_TOKEN.to_owned()),
+            ("MAYFLY__SLACK__API_URL", self.fake.api_url()),
+            ("MAYFLY__SLACK__FILES_URL", self.fake.files_url()),
+            ("MAYFLY__SLACK__ALLOWED_USERS", everyone.clone()),
+            ("MAYFLY__SLACK__ALLOWED_CHANNELS", everyone),
+        ]
+    }
+
+    fn begin(&mut self, text: &str) {
+        let text = format!("<@{BOT}> {}", escaped(text));
+        self.root = self.fake.write(CHANNEL, ADA, &text);
+    }
+
+    fn say(&mut self, text: &str) {
+        self.fake.reply(CHANNEL, &self.root, ADA, &escaped(text));
+    }
+
+    fn send(&mut self, text: &str, name: &str, content: &[u8]) {
+        let file = (name, "text/plain", content);
+        self.fake
+            .send_file(CHANNEL, Some(&self.root), ADA, &escaped(text), file);
+    }
+
+    fn texts(&self) -> Vec<String> {
+        self.of_bot().into_iter().map(|shown| shown.text).collect()
+    }
+
+    fn files(&self) -> Vec<String> {
+        let files = self.of_bot().into_iter().flat_map(|shown| shown.files);
+        files.map(|(name, _)| name).collect()
+    }
+
+    fn press(&mut self, label: &str) {
+        let has = |shown: &&Shown| shown.buttons.iter().any(|(said, _)| said == label);
+        let posts = self.of_bot();
+        let ts = &posts.iter().rev().find(has).expect("a button").ts;
+        self.fake.press(CHANNEL, ts, ADA, label);
+    }
+
+    fn follow(&mut self, _: &str) {
+        let posts = self.fake.by_bot(CHANNEL, None);
+        let root = posts
+            .iter()
+            .rev()
+            .find(|shown| shown.text.starts_with("Fork "));
+        self.root = root.expect("the fork's first post").ts.clone();
+    }
+}
+
+/// As Slack tells what people write.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+#[test]
+fn a_conversation_on_slack() {
+    let fake = FakeSlack::start();
+    fake.channel(CHANNEL);
+    conversation(Thread {
+        fake,
+        root: String::new(),
+    });
+}
