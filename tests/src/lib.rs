@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod browser;
 pub mod chat;
+pub mod conversation;
 pub mod crowd;
 pub mod engine;
 pub mod fake;

@@ -5,6 +5,7 @@ mod attachments;
 mod engine_dies;
 mod leftovers;
 mod old_data_dirs;
+mod platforms;
 mod points;
 mod power_cut;
 mod restart;

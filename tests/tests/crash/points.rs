@@ -113,7 +113,7 @@ const ATTACHMENTS: &[&str] = &[
 ];
 
 /// `platforms.rs` dies at each of these.
-pub const PLATFORMS: &[&str] = &[
+pub(crate) const PLATFORMS: &[&str] = &[
     "take.inside",
     "take.after",
     "apply.inside",

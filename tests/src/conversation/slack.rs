@@ -1,8 +1,8 @@
 //! In a thread of a channel.
 
-use mayfly_tests::fake_slack::{APP_TOKEN, BOT, BOT_TOKEN, FakeSlack, Running, Shown};
+use crate::fake_slack::{APP_TOKEN, BOT, BOT_TOKEN, FakeSlack, Running, Shown};
 
-use crate::{Conversation, conversation};
+use super::Conversation;
 
 const CHANNEL: &str = "C0001";
 const ADA: &str = "U0ADA";
@@ -79,12 +79,12 @@ fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-#[test]
-fn a_conversation_on_slack() {
+/// On an own fake.
+pub fn on_slack() -> impl Conversation {
     let fake = FakeSlack::start();
     fake.channel(CHANNEL);
-    conversation(Thread {
+    Thread {
         fake,
         root: String::new(),
-    });
+    }
 }

@@ -1,8 +1,8 @@
 //! In a thread that the bot opens from a mention.
 
-use mayfly_tests::fake_discord::{ANN, FakeDiscord, Running, Shown, token};
+use crate::fake_discord::{ANN, FakeDiscord, Running, Shown, token};
 
-use crate::{Conversation, conversation};
+use super::Conversation;
 
 struct Thread {
     fake: Running,
@@ -70,13 +70,13 @@ impl Conversation for Thread {
     }
 }
 
-#[test]
-fn a_conversation_on_discord() {
+/// On an own fake.
+pub fn on_discord() -> impl Conversation {
     let fake = FakeDiscord::start();
     let channel = fake.channel("general");
-    conversation(Thread {
+    Thread {
         fake,
         channel,
         thread: 0,
-    });
+    }
 }

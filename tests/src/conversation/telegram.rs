@@ -1,11 +1,11 @@
 //! In a group: what the bot said is answered.
 
-use mayfly_tests::{
+use crate::{
     fake::Served,
     fake_telegram::{BOT, BOT_NAME, FakeTelegram, Person, Shown, TOKEN},
 };
 
-use crate::{Conversation, conversation};
+use super::Conversation;
 
 const ADA: Person = Person(1001);
 
@@ -82,13 +82,13 @@ impl Conversation for Group {
     }
 }
 
-#[test]
-fn a_conversation_on_telegram() {
+/// On an own fake.
+pub fn on_telegram() -> impl Conversation {
     let fake = FakeTelegram::start();
     let chat = fake.platform.supergroup(-1_001_234_567_890);
-    conversation(Group {
+    Group {
         fake,
         chat,
         root: None,
-    });
+    }
 }

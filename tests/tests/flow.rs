@@ -1,39 +1,18 @@
 //! One conversation on each platform, with the real program and real containers: a mention, what
 //! follows, a file in, a file out, a long reply, stop, rollback with its button, fork.
 
-mod discord;
-mod slack;
-mod telegram;
-
 use std::time::{Duration, Instant};
 
-use mayfly_tests::server::Server;
+use mayfly_tests::{
+    conversation::{Conversation, on_discord, on_slack, on_telegram},
+    server::Server,
+};
 
 /// Longest a person waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A conversation on a platform, as the person sees it who began it.
-pub(crate) trait Conversation {
-    /// What the program is told of the platform.
-    fn environment(&self) -> Vec<(&'static str, String)>;
-    /// Speaks to the bot where it is not spoken with yet.
-    fn begin(&mut self, text: &str);
-    /// Goes on.
-    fn say(&mut self, text: &str);
-    /// Goes on with a file.
-    fn send(&mut self, text: &str, name: &str, content: &[u8]);
-    /// What the bot says there, one text for each post, in their order.
-    fn texts(&self) -> Vec<String>;
-    /// Names of the files that the bot sent there.
-    fn files(&self) -> Vec<String>;
-    /// Presses the button of this label.
-    fn press(&mut self, label: &str);
-    /// Goes over to the conversation that the newest text links to.
-    fn follow(&mut self, text: &str);
-}
-
 /// The program beside the platform.
-pub(crate) struct Flow<C> {
+struct Flow<C> {
     server: Server,
     there: C,
 }
@@ -75,7 +54,7 @@ impl<C: Conversation> Flow<C> {
 }
 
 /// The script, the same everywhere.
-pub(crate) fn conversation(there: impl Conversation) {
+fn conversation(there: impl Conversation) {
     let mut flow = Flow::new(there);
     flow.there.begin("echo two > f; echo it is written");
     flow.until_said("it is written");
@@ -123,4 +102,19 @@ pub(crate) fn conversation(there: impl Conversation) {
     assert_eq!(flow.server.sql(parked), "0");
     flow.server.stop();
     flow.server.assert_nothing_left();
+}
+
+#[test]
+fn a_conversation_on_telegram() {
+    conversation(on_telegram());
+}
+
+#[test]
+fn a_conversation_on_slack() {
+    conversation(on_slack());
+}
+
+#[test]
+fn a_conversation_on_discord() {
+    conversation(on_discord());
 }

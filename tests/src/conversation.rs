@@ -1,0 +1,29 @@
+//! A person's conversation with the bot on a fake platform, in the same words for all of them.
+
+mod discord;
+mod slack;
+mod telegram;
+
+pub use discord::on_discord;
+pub use slack::on_slack;
+pub use telegram::on_telegram;
+
+/// A conversation on a platform, as the person sees it who began it.
+pub trait Conversation {
+    /// What the program is told of the platform.
+    fn environment(&self) -> Vec<(&'static str, String)>;
+    /// Speaks to the bot where it is not spoken with yet.
+    fn begin(&mut self, text: &str);
+    /// Goes on.
+    fn say(&mut self, text: &str);
+    /// Goes on with a file.
+    fn send(&mut self, text: &str, name: &str, content: &[u8]);
+    /// What the bot says there, one text for each post, in their order.
+    fn texts(&self) -> Vec<String>;
+    /// Names of the files that the bot sent there.
+    fn files(&self) -> Vec<String>;
+    /// Presses the button of this label.
+    fn press(&mut self, label: &str);
+    /// Goes over to the conversation that the newest text links to.
+    fn follow(&mut self, text: &str);
+}

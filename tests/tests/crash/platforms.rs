@@ -1,0 +1,102 @@
+//! The server dies between a platform's event and the reply that people see: each message is
+//! answered, and once to the eye.
+
+use mayfly_tests::{
+    conversation::{Conversation, on_discord, on_slack, on_telegram},
+    server::Server,
+};
+
+use crate::points::PLATFORMS;
+
+/// Where a delivery dies: before and after each of its calls, and before it is recorded.
+const DELIVERY: &[&str] = &[
+    "deliver.before",
+    "deliver.after",
+    "deliver.before:2",
+    "deliver.after:2",
+    "deliver.recorded",
+];
+
+/// A post that is still empty: what a platform without tokens may be left with after a crash.
+const EMPTY: &str = "…";
+
+fn dies_at(mut there: impl Conversation, point: &str, empties: usize) {
+    let mut server = Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"));
+    for (name, value) in there.environment() {
+        server.set_env(name, &value);
+    }
+    // They are in touch already: what is said to a bot that was never there is nobody's.
+    server.start();
+    there.begin("echo hello");
+    until(&server, &there, "hello");
+    until_quiet(&server);
+    server.stop();
+    server.start_with_fault(point);
+    let answer = match point {
+        "fetch.inside" => {
+            there.send("echo the answer", "a.txt", b"content");
+            "the answer"
+        }
+        "order.acted" => {
+            there.say("!status");
+            "nothing runs"
+        }
+        _ => {
+            there.say("echo the answer");
+            "the answer"
+        }
+    };
+    server.wait_dead();
+    server.start();
+    until(&server, &there, answer);
+    until_quiet(&server);
+    let all = there.texts();
+    let answers = all.iter().filter(|text| text.contains(answer)).count();
+    assert_eq!(answers, 1, "{point}: {all:?}");
+    let empty = all.iter().filter(|text| *text == EMPTY).count();
+    assert!(empty <= empties, "{point}: {all:?}");
+    assert_eq!(all.len(), 2 + empty, "{point}: {all:?}");
+    let wanted = if point == "order.acted" { "1" } else { "2" };
+    let messages = server.sql("SELECT count(*) FROM messages");
+    assert_eq!(messages, wanted, "{point}");
+    server.stop();
+}
+
+fn until(server: &Server, there: &impl Conversation, answer: &str) {
+    server.until(answer, || {
+        let texts = there.texts();
+        match texts.iter().any(|text| text.contains(answer)) {
+            true => Ok(()),
+            false => Err(format!("{texts:?}")),
+        }
+    });
+}
+
+fn until_quiet(server: &Server) {
+    let open = "SELECT (SELECT count(*) FROM messages WHERE outcome IS NULL)
+        + (SELECT count(*) FROM orders WHERE state != 'done')
+        + (SELECT count(*) FROM deliveries WHERE state = 'owed')
+        + (SELECT count(*) FROM progress)";
+    server.until_sql(open, "0");
+}
+
+fn matrix<C: Conversation>(on: impl Fn() -> C, empties: usize) {
+    for point in PLATFORMS.iter().chain(DELIVERY) {
+        dies_at(on(), point, empties);
+    }
+}
+
+#[test]
+fn ev_06_on_telegram_nothing_is_lost_and_nothing_seen_twice() {
+    matrix(on_telegram, 1);
+}
+
+#[test]
+fn ev_01_on_slack_nothing_is_lost_and_nothing_seen_twice() {
+    matrix(on_slack, 0);
+}
+
+#[test]
+fn on_discord_nothing_is_lost_and_nothing_seen_twice() {
+    matrix(on_discord, 0);
+}
