@@ -132,6 +132,10 @@ impl Platform for Discord {
     }
 
     fn patience(&self) -> Duration {
+        6 * api::PATIENCE
+    }
+
+    fn file_patience(&self, _size: u64) -> Duration {
         api::UPLOAD_PATIENCE + 8 * api::PATIENCE
     }
 

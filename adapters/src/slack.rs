@@ -116,6 +116,10 @@ impl Platform for Slack {
     }
 
     fn patience(&self) -> Duration {
+        self.pace.settle + 4 * self.pace.call
+    }
+
+    fn file_patience(&self, _size: u64) -> Duration {
         self.pace.upload + self.pace.settle + 6 * self.pace.call
     }
 

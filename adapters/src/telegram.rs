@@ -221,7 +221,11 @@ impl Platform for Telegram {
 
     fn patience(&self) -> Duration {
         // A text may be refused twice before it is taken.
-        file::upload_time(file::MAX_SENT) + 3 * self.api.timeout()
+        3 * self.api.timeout() + Duration::from_secs(5)
+    }
+
+    fn file_patience(&self, size: u64) -> Duration {
+        file::upload_time(size) + self.patience()
     }
 
     fn edit_pause(&self, thread: &ThreadKey) -> Duration {

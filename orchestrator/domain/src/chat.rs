@@ -131,6 +131,11 @@ pub trait Platform: Send + Sync {
         Duration::from_secs(60)
     }
 
+    /// The same for a call that carries so many bytes of a file.
+    fn file_patience(&self, _size: u64) -> Duration {
+        self.patience()
+    }
+
     /// Least time between two edits of one post in this thread that only show progress.
     fn edit_pause(&self, thread: &ThreadKey) -> Duration;
 

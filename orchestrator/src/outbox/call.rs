@@ -39,8 +39,16 @@ impl Caller {
         &self,
         what: impl FnOnce(Arc<dyn Platform>) -> BoxFuture<'static, Result<T, CallError>>,
     ) -> Result<T, NoResult> {
+        self.call_within(self.platform.patience(), what).await
+    }
+
+    /// The same with a time of its own.
+    pub(super) async fn call_within<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        what: impl FnOnce(Arc<dyn Platform>) -> BoxFuture<'static, Result<T, CallError>>,
+    ) -> Result<T, NoResult> {
         faults::point("deliver.before");
-        let patience = self.platform.patience();
         let work = what(self.platform.clone());
         let mut call = AbortOnDropHandle::new(self.supervisor.task("delivery", work));
         let stopping = self.supervisor.stopping();

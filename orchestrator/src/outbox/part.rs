@@ -128,7 +128,8 @@ impl<'a> Work<'a> {
             Err(error) => return Err(error.into()),
         }
         // An earlier edit that is still on its way would stand over this one.
-        if let Some(left) = part.unsure_at.and_then(|at| self.left(at)) {
+        let patience = self.caller.platform.patience();
+        if let Some(left) = part.unsure_at.and_then(|at| left(at, patience)) {
             return Err(NotYet::Again(left));
         }
         writer
@@ -148,7 +149,8 @@ impl<'a> Work<'a> {
             );
             return self.park(part, &told).await;
         }
-        if let Some(left) = part.asked_at.and_then(|at| self.left(at)) {
+        let patience = self.caller.platform.file_patience(file.size);
+        if let Some(left) = part.asked_at.and_then(|at| left(at, patience)) {
             return Err(NotYet::Again(left));
         }
         let asked_before = part.stage == Stage::Asked;
@@ -186,9 +188,10 @@ impl<'a> Work<'a> {
         writer
             .step(owed, || writer.db.part_asked(part).boxed())
             .await?;
-        let shown = self
-            .caller
-            .call(|platform| Box::pin(async move { platform.post_file(&out, staged).await }));
+        let patience = self.caller.platform.file_patience(file.size);
+        let shown = self.caller.call_within(patience, |platform| {
+            Box::pin(async move { platform.post_file(&out, staged).await })
+        });
         let shown = shown.await;
         self.forget_what_was_not_done(part, &shown).await?;
         let post = shown?;
@@ -203,9 +206,10 @@ impl<'a> Work<'a> {
         let (writer, owed) = (self.writer, self.owed);
         let content = writer.blobs.read(&file.blob).await.map_err(NotYet::Blob)?;
         let body: Body = Box::pin(StreamReader::new(content.content()));
-        let staged = self
-            .caller
-            .call(|platform| Box::pin(async move { platform.stage_file(&out, body).await }));
+        let patience = self.caller.platform.file_patience(file.size);
+        let staged = self.caller.call_within(patience, |platform| {
+            Box::pin(async move { platform.stage_file(&out, body).await })
+        });
         let staged = staged.await?;
         if let Staged::Kept(name) = &staged {
             writer
@@ -241,11 +245,10 @@ impl<'a> Work<'a> {
         }
         Ok(())
     }
+}
 
-    /// How long a call of that time may still be on its way; none if it cannot be.
-    fn left(&self, at: i64) -> Option<Duration> {
-        let patience = self.caller.platform.patience();
-        let age = Duration::from_millis(clock::unix_ms().saturating_sub(at).max(0).unsigned_abs());
-        patience.checked_sub(age).filter(|left| !left.is_zero())
-    }
+/// How long a call of that time may still be on its way; none if it cannot be.
+fn left(at: i64, patience: Duration) -> Option<Duration> {
+    let age = Duration::from_millis(clock::unix_ms().saturating_sub(at).max(0).unsigned_abs());
+    patience.checked_sub(age).filter(|left| !left.is_zero())
 }
