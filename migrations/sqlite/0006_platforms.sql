@@ -7,6 +7,7 @@ ALTER TABLE arrivals ADD COLUMN seq BIGINT NOT NULL DEFAULT 0;
 -- 'new' until it is applied, then what came of it.
 ALTER TABLE arrivals ADD COLUMN state TEXT NOT NULL DEFAULT 'done';
 CREATE INDEX arrivals_new ON arrivals (seq) WHERE state = 'new';
+CREATE INDEX arrivals_old ON arrivals (received_at) WHERE seq > 0;
 
 CREATE TABLE counters (
     name   TEXT   NOT NULL PRIMARY KEY,
@@ -32,6 +33,7 @@ CREATE TABLE posts (
 );
 CREATE INDEX posts_album ON posts (channel, album) WHERE album IS NOT NULL;
 CREATE INDEX posts_message ON posts (message);
+CREATE INDEX posts_nobodys ON posts (created_at) WHERE message IS NULL AND told IS NOT NULL;
 CREATE INDEX posts_thread ON posts (thread, created_at, id);
 
 -- Files on a platform's servers that a message waits for.
@@ -107,6 +109,7 @@ CREATE TABLE buttons (
     pressed_by  TEXT
 );
 CREATE INDEX buttons_question ON buttons (question);
+CREATE INDEX buttons_old ON buttons (created_at);
 
 -- Buttons that a delivery shows (JSON).
 ALTER TABLE deliveries ADD COLUMN buttons TEXT;
@@ -125,3 +128,4 @@ CREATE TABLE orders (
     created_at  BIGINT NOT NULL
 );
 CREATE INDEX orders_open ON orders (created_at) WHERE state != 'done';
+CREATE INDEX orders_done ON orders (created_at) WHERE state = 'done';

@@ -11,6 +11,7 @@
 //! | no lane with work that the queue does not know | [`lanes`] offers it |
 //! | no chain near the mount limit | [`chains`] merges it |
 //! | no image in use that a prune loses | [`keep_images`] marks it, archives it, forgets it |
+//! | no platform event that nobody can repeat any more | [`old_events`] forgets it |
 //! | no state beyond its profile's retention, no layer, base or blob that nothing needs | [`garbage`] removes it |
 
 use std::{
@@ -37,6 +38,10 @@ use crate::{
 const PERIOD: Duration = Duration::from_secs(5);
 /// Folders whose rows are looked up at once.
 const LOOKED_UP: usize = 500;
+/// How long a platform's events are kept after they were applied, in milliseconds: a week.
+const KEPT_EVENTS: i64 = 7 * 24 * 60 * 60 * 1000;
+/// Rows forgotten in one round.
+const FORGOTTEN: i64 = 1000;
 /// Patience of one removal; the next round goes on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -71,6 +76,7 @@ pub async fn serve(worker: Worker) -> Result<(), TickError> {
         }
         note("chains", chains(tools).await);
         note("garbage", garbage(tools).await);
+        note("old events", old_events(tools).await);
         note("lanes", lanes(tools, &worker.queue).await);
         let ballast = tools.host_disk.clone();
         let _ = tokio::task::spawn_blocking(move || ballast.make_ballast()).await;
@@ -114,6 +120,16 @@ fn note(what: &'static str, result: Result<(), TickError>) -> bool {
             false
         }
     }
+}
+
+/// Forgets what platforms told long ago: longer than any of them repeats an event or hands over what
+/// was missed. Some at a time.
+pub async fn old_events(tools: &Tools) -> Result<(), TickError> {
+    tools
+        .db
+        .forget_events(clock::unix_ms() - KEPT_EVENTS, FORGOTTEN)
+        .await?;
+    Ok(())
 }
 
 /// Closes what an earlier start of this worker left open.

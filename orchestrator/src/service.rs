@@ -207,6 +207,7 @@ impl Service {
             queue: Arc::new(queue::Local::default()),
             profiles: Arc::new(parts.profiles),
             identity: Identity { id, epoch },
+            accesses: Arc::new(parts.accesses),
             config: parts.worker,
             bell: Bell::default(),
             trouble: Trouble::default(),
@@ -232,7 +233,7 @@ impl Service {
         supervisor.standing("engine watch", worker.clone().watch_engine());
         supervisor.standing("reconciler", reconcile::serve(worker.clone()));
         supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
-        let (platforms, accesses) = (&parts.platforms, Arc::new(parts.accesses));
+        let (platforms, accesses) = (&parts.platforms, worker.accesses.clone());
         inbox::start(&worker, bases, platforms, &accesses, parts.attachments);
         if !platforms.is_empty() {
             let orders = Orders {

@@ -15,7 +15,7 @@ use crate::{
     bell::Bell,
     clock::{self, LEASE, Lease, RENEWAL, STALE},
     db::{DbError, agents::Agent, messages::Message},
-    inbox::DurableInbox,
+    inbox::{DurableInbox, access::Verdict, route::Accesses},
     observe,
     queue::Queue,
     sandbox::{BackendError, Image, Names},
@@ -65,6 +65,8 @@ pub struct Worker {
     pub profiles: Arc<Profiles>,
     /// Who this is.
     pub identity: Identity,
+    /// Who may speak on which platform.
+    pub accesses: Arc<Accesses>,
     /// Limits.
     pub config: WorkerConfig,
     /// Rung whenever an outcome is written.
@@ -92,6 +94,8 @@ enum Next {
     Early(Duration),
     /// Something is missing.
     Waits(Message, Missing),
+    /// Its author may not speak any more.
+    Refused(Message),
     /// Its message can run; `attempts` is how often it was interrupted.
     Runs {
         attempts: u32,
@@ -117,6 +121,7 @@ impl From<String> for Missing {
     }
 }
 
+const NOT_ALLOWED: &str = "Not run: its author may not speak here any more.";
 const SOON: Duration = Duration::from_millis(500);
 const WAIT: Duration = Duration::from_secs(2);
 
@@ -302,6 +307,11 @@ impl Worker {
             Next::Nothing => Ok(None),
             Next::Early(pause) => Ok(Some(pause)),
             Next::Waits(message, missing) => self.wait(&message, missing).await,
+            Next::Refused(message) => {
+                self.tools.db.withdraw(&message, NOT_ALLOWED).await?;
+                self.bell.ring();
+                Ok(Some(Duration::ZERO))
+            }
             Next::Runs {
                 attempts,
                 profile,
@@ -333,6 +343,9 @@ impl Worker {
         if db.waits_for_files(message.id).await? {
             return Ok(Next::Early(SOON));
         }
+        if !self.may_speak(&message).await? {
+            return Ok(Next::Refused(message));
+        }
         if self.tools.host_disk.below_floor() {
             let missing = Missing {
                 operator: self.tools.host_disk.sentence(),
@@ -359,6 +372,18 @@ impl Worker {
             }
             Err(error) => Next::Waits(message, observe::chain(&error).into()),
         })
+    }
+
+    /// Rights may have been taken since the message came.
+    async fn may_speak(&self, message: &Message) -> Result<bool, DbError> {
+        if self.accesses.is_empty() {
+            return Ok(true);
+        }
+        let Some(told) = self.tools.db.told_of(message.id).await? else {
+            return Ok(true);
+        };
+        let access = self.accesses.get(&told.id.channel.platform);
+        Ok(access.is_none_or(|access| access.judge(&told) == Verdict::May))
     }
 
     async fn run_tick(

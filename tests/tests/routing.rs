@@ -450,3 +450,55 @@ async fn qu_01_all_that_comes_while_a_tick_runs_is_answered_in_its_order() {
     assert_eq!(scene.texts("1").await, ["1", "2", "3", "4", "5", "6"]);
     scene.end().await;
 }
+
+#[tokio::test]
+async fn se_06_who_loses_the_right_to_speak_while_waiting_is_not_run() {
+    let mut access = open_to_all();
+    access.audience.allowed_users = vec!["ada".to_owned()];
+    let scene = Scene::with(access).await;
+    scene.posted(mention("1", "sleep 3; echo first"));
+    scene.posted(follow_up("1", "2", "echo second"));
+    let two = "SELECT count(*) FROM messages";
+    scene.world.until_sql(two, "2").await;
+    let stranger = "UPDATE posts SET told = replace(told, '\"ada\"', '\"eve\"') WHERE id = '2'";
+    scene.world.change(stranger);
+    let texts = scene.texts("1").await;
+    assert_eq!(texts[0], "first");
+    assert!(
+        texts[1].contains("may not speak here any more"),
+        "{texts:?}"
+    );
+    let outcomes = "SELECT group_concat(outcome) FROM (SELECT outcome FROM messages ORDER BY seq)";
+    assert_eq!(scene.world.sql(outcomes), "answered,withdrawn");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn what_a_platform_told_is_forgotten_after_a_week_and_its_messages_are_not() {
+    let scene = Scene::new().await;
+    scene.posted(mention("1", "echo one"));
+    scene.posted(follow_up("elsewhere", "2", "echo between us"));
+    scene.quiet().await;
+    assert_eq!(
+        (&*scene.count("arrivals"), &*scene.count("parts")),
+        ("2", "0")
+    );
+    let week = 7 * 24 * 60 * 60 * 1000;
+    scene.world.change(&format!(
+        "UPDATE arrivals SET received_at = received_at - {week}"
+    ));
+    scene.world.change(&format!(
+        "UPDATE posts SET created_at = created_at - {week}"
+    ));
+    scene
+        .world
+        .until_sql("SELECT count(*) FROM arrivals", "0")
+        .await;
+    let left = "SELECT group_concat(COALESCE(message IS NOT NULL, 0)) FROM (SELECT message FROM posts ORDER BY told IS NULL)";
+    assert_eq!(scene.world.sql(left), "1,0", "Ada's and ours");
+    // What counts them begins anew, as they do.
+    scene.keys.store(0, Ordering::Relaxed);
+    scene.posted(follow_up("1", "3", "echo two"));
+    assert_eq!(scene.texts("1").await, ["one", "two"]);
+    scene.end().await;
+}

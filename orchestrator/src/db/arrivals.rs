@@ -83,6 +83,39 @@ impl Db {
             .collect()
     }
 
+    /// Forgets events that came before this time (unix ms) and are applied, posts of that time that
+    /// are no part of a message, commands and buttons; so many rows of each. True if there are more.
+    pub async fn forget_events(&self, before: i64, most: i64) -> Result<bool, DbError> {
+        let mut tx = self.begin().await?;
+        let mut more = false;
+        for (table, old) in [
+            (
+                "arrivals",
+                "received_at < $1 AND seq > 0 AND state != 'new'",
+            ),
+            (
+                "posts",
+                "created_at < $1 AND message IS NULL AND told IS NOT NULL",
+            ),
+            ("orders", "created_at < $1 AND state = 'done'"),
+            ("buttons", "created_at < $1"),
+        ] {
+            let sql = format!(
+                "DELETE FROM {table} WHERE rowid IN
+                 (SELECT rowid FROM {table} WHERE {old} LIMIT $2)"
+            );
+            let gone = sqlx::query(sqlx::AssertSqlSafe(sql))
+                .bind(before)
+                .bind(most)
+                .execute(&mut *tx)
+                .await?
+                .rows_affected();
+            more |= gone >= most.max(0) as u64;
+        }
+        tx.commit().await?;
+        Ok(more)
+    }
+
     /// Events that are not applied yet, oldest first.
     pub async fn new_arrivals(&self, most: i64) -> Result<Vec<NewArrival>, DbError> {
         let rows = sqlx::query(

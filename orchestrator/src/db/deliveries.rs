@@ -247,6 +247,11 @@ impl Db {
         .bind(clock::unix_ms())
         .fetch_optional(&mut *tx)
         .await?;
+        // What it was made of is not needed any more; its posts are known by themselves.
+        sqlx::query("DELETE FROM parts WHERE delivery = $1")
+            .bind(owed.id.to_string())
+            .execute(&mut *tx)
+            .await?;
         if let (Some(row), Some(remark)) = (row, remark) {
             let id = owed.id.to_string();
             let thread = parse("deliveries", &id, "thread", &row.try_get::<String, _>(0)?)?;

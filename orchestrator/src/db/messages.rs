@@ -334,6 +334,28 @@ impl Db {
         Ok(withdrawn)
     }
 
+    /// Withdraws one message that waits, with a notice.
+    pub async fn withdraw(&self, of: &Message, notice: &str) -> Result<(), DbError> {
+        let mut tx = self.begin().await?;
+        let done = sqlx::query(
+            "UPDATE messages SET outcome = 'withdrawn', reason = $2, settled_at = $3
+             WHERE id = $1 AND outcome IS NULL AND NOT EXISTS
+               (SELECT 1 FROM ticks t WHERE t.message = messages.id AND t.outcome IS NULL)",
+        )
+        .bind(of.id.to_string())
+        .bind(notice)
+        .bind(clock::unix_ms())
+        .execute(&mut *tx)
+        .await?
+        .rows_affected();
+        if done == 1 {
+            let notice = NewDelivery::notice(of.thread, of.id, None, notice.to_owned());
+            owe(&mut tx, &notice).await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+
     /// Tells a thread once that its message waits for an engine or an image. Not an outcome.
     pub async fn notice_waiting(&self, of: &Message, notice: &str) -> Result<(), DbError> {
         let mut tx = self.begin().await?;

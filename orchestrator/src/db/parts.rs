@@ -262,6 +262,11 @@ impl Db {
 
     /// The post a message began with.
     pub async fn post_of(&self, message: MessageId) -> Result<Option<PostId>, DbError> {
+        Ok(self.told_of(message).await?.map(|told| told.id))
+    }
+
+    /// What its platform told of the post a message began with.
+    pub async fn told_of(&self, message: MessageId) -> Result<Option<Posted>, DbError> {
         let row = sqlx::query(
             "SELECT told FROM posts WHERE message = $1 AND told IS NOT NULL
              ORDER BY created_at, id LIMIT 1",
@@ -271,8 +276,7 @@ impl Db {
         .await?;
         let Some(row) = row else { return Ok(None) };
         let told: String = row.try_get(0)?;
-        let told: Result<Posted, _> = serde_json::from_str(&told);
-        Ok(told.ok().map(|told| told.id))
+        Ok(serde_json::from_str(&told).ok())
     }
 
     /// A chat has a new id: its threads and posts move with it.
