@@ -66,7 +66,16 @@ impl Orders {
                             continue;
                         }
                         busy.insert(order.id, order.thread.clone());
-                        working.push(Box::pin(self.clone().work(order)));
+                        // A task of its own: between two polls it may hold a connection that
+                        // the next look needs.
+                        let id = order.id;
+                        let task = supervisor.task("command", self.clone().work(order));
+                        working.push(Box::pin(async move {
+                            if let Err(panic) = task.await {
+                                tracing::error!(order = %id, %panic, "a command failed");
+                            }
+                            id
+                        }));
                     }
                 }
                 Err(error) => {
@@ -83,12 +92,12 @@ impl Orders {
         Ok(())
     }
 
-    async fn work(self, order: OpenOrder) -> MessageId {
+    async fn work(self, order: OpenOrder) {
         let begun = self.db.order_begun(order.id).await;
         let said = match begun {
             Err(error) => {
                 tracing::error!(order = %order.id, error = observe::chain(&error), "a command waits");
-                return order.id;
+                return;
             }
             Ok(()) if order.interrupted && !repeats(&order.ask) => Some(told::interrupted()),
             Ok(()) => self.answer(&order).await,
@@ -96,7 +105,6 @@ impl Orders {
         crate::faults::point("order.acted");
         self.record(order.id, said.as_ref()).await;
         self.bell.ring();
-        order.id
     }
 
     async fn record(&self, id: MessageId, said: Option<&Said>) {

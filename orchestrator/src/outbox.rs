@@ -51,7 +51,7 @@ pub fn start(db: &Db, blobs: &Blobs, platforms: &Platforms, bell: &Bell, supervi
             target,
             stopping: supervisor.stopping(),
         };
-        let lane = Lane::new(whose, writer, bell.clone());
+        let lane = Lane::new(whose, writer, bell.clone(), supervisor.clone());
         supervisor.standing("outbox", lane.serve());
     }
 }

@@ -283,3 +283,38 @@ async fn fi_a_text_never_waits_for_a_file_and_what_is_missing_is_told() {
     assert_eq!(chat.sent_file("c.txt").unwrap(), b"c\n");
     world.end().await;
 }
+
+/// A lane's own look at the database must not wait for a connection that one of its writers holds
+/// and, not being polled meanwhile, never gives back.
+#[tokio::test]
+async fn qu_04_many_replies_in_many_threads_never_wait_for_each_others_connections() {
+    const THREADS: usize = 16;
+    const REPLIES: usize = 25;
+    let chat = Chat::new(LONG);
+    let world = world(&chat).await;
+    for n in 0..THREADS {
+        agent_on(&world, "chat", &format!("t{n}")).await;
+    }
+    let uuid = "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-7' || substr(hex(randomblob(2)), 2)
+        || '-a' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
+    world.change(&format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {REPLIES})
+         INSERT INTO deliveries (id, thread, message, kind, text, created_at)
+         SELECT {uuid}, t.id, {uuid}, 'remark', 'reply ' || i, i FROM threads t, n"
+    ));
+    let since = std::time::Instant::now();
+    world
+        .until_sql(&count("sent"), &(THREADS * REPLIES).to_string())
+        .await;
+    println!("{} replies in {:?}", THREADS * REPLIES, since.elapsed());
+    for n in 0..THREADS {
+        // What is so old says so, before what it says.
+        let texts = chat.texts(&format!("t{n}")).into_iter();
+        let ends: Vec<String> = texts
+            .map(|text| text.lines().last().unwrap().to_owned())
+            .collect();
+        let expected: Vec<String> = (1..=REPLIES).map(|i| format!("reply {i}")).collect();
+        assert_eq!(ends, expected, "t{n}");
+    }
+    world.end().await;
+}

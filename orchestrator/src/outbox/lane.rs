@@ -19,6 +19,7 @@ use crate::{
         progress::Watched,
     },
     observe,
+    supervise::Supervisor,
 };
 
 /// Longest wait between two looks for something owed.
@@ -38,6 +39,8 @@ enum Done {
     Busy(Instant),
 }
 
+/// Waits for a writer, which is a task of its own: between two polls it may hold a connection that
+/// the lane's own look needs.
 type Writing = BoxFuture<'static, (ThreadKey, Done)>;
 
 /// See the module.
@@ -45,6 +48,7 @@ pub(super) struct Lane {
     whose: Whose,
     writer: Arc<Writer>,
     bell: Bell,
+    supervisor: Supervisor,
     /// Threads that have a writer now.
     writing: HashSet<ThreadKey>,
     writers: FuturesUnordered<Writing>,
@@ -52,11 +56,12 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(whose: Whose, writer: Writer, bell: Bell) -> Self {
+    pub(super) fn new(whose: Whose, writer: Writer, bell: Bell, supervisor: Supervisor) -> Self {
         Lane {
             whose,
             writer: Arc::new(writer),
             bell,
+            supervisor,
             writing: HashSet::new(),
             writers: FuturesUnordered::new(),
             busy: Busy::new(),
@@ -129,29 +134,41 @@ impl Lane {
     }
 
     fn write(&self, owed: Owed) -> Writing {
-        let writer = self.writer.clone();
-        Box::pin(async move {
-            let thread = owed.thread.clone();
+        let (writer, thread) = (self.writer.clone(), owed.thread.clone());
+        self.task(thread, async move {
             writer.deliver(owed).await;
-            (thread, Done::Wrote)
+            Done::Wrote
+        })
+    }
+
+    fn task(
+        &self,
+        thread: ThreadKey,
+        work: impl Future<Output = Done> + Send + 'static,
+    ) -> Writing {
+        let task = self.supervisor.task("writer", work);
+        Box::pin(async move {
+            let done = task.await.unwrap_or_else(|panic| {
+                tracing::error!(%thread, %panic, "a writer failed");
+                Done::Wrote
+            });
+            (thread, done)
         })
     }
 
     fn show(&self, of: Watched, due: Option<Due>) -> Writing {
         let writer = self.writer.clone();
-        Box::pin(async move {
-            let thread = of.thread.clone();
+        self.task(of.thread.clone(), async move {
             let Target::Chat(caller) = &writer.target else {
-                return (thread, Done::Wrote);
+                return Done::Wrote;
             };
-            let done = match due {
+            match due {
                 Some(due) => {
                     writer.show_progress(caller, &of, due).await;
                     Done::Wrote
                 }
-                None => Done::Busy(Writer::show_busy(caller, thread.clone()).await),
-            };
-            (thread, done)
+                None => Done::Busy(Writer::show_busy(caller, of.thread.clone()).await),
+            }
         })
     }
 }
