@@ -28,6 +28,8 @@ CREATE TABLE posts (
     album       TEXT,
     -- The message it became part of.
     message     TEXT,
+    -- Its author took it back, perhaps before anything else of it came.
+    deleted     BIGINT NOT NULL DEFAULT 0,
     created_at  BIGINT NOT NULL,
     PRIMARY KEY (channel, id)
 );
@@ -50,6 +52,13 @@ CREATE TABLE remote_files (
     PRIMARY KEY (message, position)
 );
 CREATE INDEX remote_files_wanted ON remote_files (next_at) WHERE state = 'wanted';
+
+-- Chats that have a new id keep the rights of the one they had.
+CREATE TABLE moved_channels (
+    -- The id it has and the one it began with, each platform/workspace/channel.
+    channel   TEXT   NOT NULL PRIMARY KEY,
+    began_as  TEXT   NOT NULL
+);
 
 -- Where an adapter stands in its platform's stream: offsets, sessions.
 CREATE TABLE marks (

@@ -103,6 +103,19 @@ impl DbError {
             _ => false,
         }
     }
+
+    /// Whether the same will most likely fail again: what is stored, or is to be, breaks a rule.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            DbError::Row { .. } => true,
+            DbError::Sql(sqlx::Error::Database(error)) => {
+                error.is_unique_violation()
+                    || error.is_foreign_key_violation()
+                    || error.is_check_violation()
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A handle on the database; cheap to clone.

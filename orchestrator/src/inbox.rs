@@ -82,6 +82,7 @@ pub fn start(
         bases,
         accesses: accesses.clone(),
         bell: worker.bell.clone(),
+        trouble: worker.trouble.clone(),
         seen,
     };
     supervisor.standing("router", router.serve(supervisor.clone()));

@@ -97,6 +97,7 @@ impl Orders {
         let said = match begun {
             Err(error) => {
                 tracing::error!(order = %order.id, error = observe::chain(&error), "a command waits");
+                tokio::time::sleep(RECORD).await;
                 return;
             }
             Ok(()) if order.interrupted && !repeats(&order.ask) => Some(told::interrupted()),

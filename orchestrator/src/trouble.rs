@@ -18,6 +18,8 @@ pub enum Source {
     Disk,
     /// A lane whose next message cannot run: for want of its image, its profile, the engine.
     Lane(AgentId),
+    /// An event of a platform that cannot be applied yet.
+    Router,
     /// The connection to a platform.
     Platform(&'static str),
 }

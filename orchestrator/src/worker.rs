@@ -382,8 +382,13 @@ impl Worker {
         let Some(told) = self.tools.db.told_of(message.id).await? else {
             return Ok(true);
         };
-        let access = self.accesses.get(&told.id.channel.platform);
-        Ok(access.is_none_or(|access| access.judge(&told) == Verdict::May))
+        let channel = self
+            .tools
+            .db
+            .channel_began_as(&told.thread.channel())
+            .await?;
+        let access = self.accesses.get(&channel.platform);
+        Ok(access.is_none_or(|access| access.judge(&told, &channel) == Verdict::May))
     }
 
     async fn run_tick(

@@ -69,7 +69,7 @@ pub fn sql(database: &std::path::Path, query: &str) -> String {
     let database = database.to_str().expect("test paths are UTF-8");
     run(
         "sqlite3",
-        &["-readonly", "-cmd", ".timeout 10000", database, query],
+        &["-readonly", "-cmd", ".timeout 60000", database, query],
     )
     .trim()
     .to_owned()
@@ -78,5 +78,5 @@ pub fn sql(database: &std::path::Path, query: &str) -> String {
 /// Changes an embedded database, as time or another program would have.
 pub fn change(database: &std::path::Path, statement: &str) {
     let database = database.to_str().expect("test paths are UTF-8");
-    run("sqlite3", &["-cmd", ".timeout 10000", database, statement]);
+    run("sqlite3", &["-cmd", ".timeout 60000", database, statement]);
 }

@@ -235,7 +235,7 @@ async fn cl_03_what_cannot_be_removed_is_told_and_holds_up_nobody() {
         "sqlite3",
         &[
             "-cmd",
-            ".timeout 10000",
+            ".timeout 60000",
             database.to_str().unwrap(),
             earlier,
         ],

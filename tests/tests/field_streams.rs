@@ -388,7 +388,11 @@ async fn files_under_send_travel_in_the_reply_and_links_never() {
                 printf two >'send/b c.txt' && echo sent";
     let message = world.say(agent, send).await;
     let reply = message.reply.expect("a reply");
-    assert_eq!(reply.text, "sent\n\nnote: dropped fifo /work/send/pipe");
+    assert_eq!(
+        reply.text,
+        "sent\n\nnote: dropped fifo /work/send/pipe\nnote: folder and 1 more not sent: only files that \
+         lie in send/ itself go with a reply, no folders and no links"
+    );
     let mut names: Vec<&str> = reply.files.iter().map(|file| file.name.as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["a.txt", "b c.txt", "same.txt"]);

@@ -46,7 +46,7 @@ async fn archived(world: &World) -> PathBuf {
     let database = world.data_dir().join("mayfly.db");
     let database = database.to_str().expect("test paths are UTF-8");
     let settle = "UPDATE bases SET created_at = 0";
-    engine::run("sqlite3", &["-cmd", ".timeout 10000", database, settle]);
+    engine::run("sqlite3", &["-cmd", ".timeout 60000", database, settle]);
     let image = world.sql("SELECT DISTINCT image FROM agents");
     let archive = format!("images/{}.tar", &image["sha256:".len()..][..12]);
     let archive = world.data_dir().join(archive);

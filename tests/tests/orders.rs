@@ -243,3 +243,61 @@ async fn a_mistake_is_told_and_starts_nothing() {
     assert_eq!(scene.world.sql("SELECT count(*) FROM ticks"), "2");
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_by_whoever_may_not_uses_nothing_up_and_an_old_button_stops_nothing_new() {
+    let mut scene = Scene::with(&["root"]).await;
+    scene.says("Ada", "t", "echo begun; sleep 600");
+    let running = "SELECT count(*) FROM ticks WHERE outcome IS NULL AND phase = 'running'";
+    scene.world.until_sql(running, "1").await;
+    scene
+        .world
+        .until_sql("SELECT count(*) FROM progress WHERE post IS NOT NULL", "1")
+        .await;
+    let post = scene.chat.shown("t").pop().unwrap();
+    let stop = post.buttons[0].clone();
+    scene.presses("Eve", "t", &post.id, &stop);
+    scene
+        .world
+        .until_sql("SELECT count(*) FROM orders WHERE state = 'done'", "1")
+        .await;
+    assert_eq!(scene.world.sql(running), "1");
+    scene.presses("Ada", "t", &post.id, &stop);
+    scene.quiet().await;
+    assert!(
+        scene
+            .chat
+            .texts("t")
+            .iter()
+            .any(|text| text.contains("stopped, changes kept"))
+    );
+    // The same button, of a message that is over.
+    scene.world.change("UPDATE buttons SET pressed_at = NULL");
+    scene.says("Ada", "t", "sleep 3; echo whole");
+    scene.world.until_sql(running, "1").await;
+    scene.presses("Ada", "t", &post.id, &stop);
+    scene.quiet().await;
+    let texts = scene.chat.texts("t");
+    assert!(texts.contains(&"whole".to_owned()), "{texts:?}");
+    assert!(
+        texts.contains(&"That is over already.".to_owned()),
+        "{texts:?}"
+    );
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_of_another_conversation_is_not_run_again() {
+    let mut scene = Scene::new().await;
+    assert_eq!(scene.answer("echo hi").await, "hi");
+    let other = scene.world.shell().await;
+    let parked = scene.world.say(other, "echo secret").await.id;
+    scene.world.change(&format!(
+        "UPDATE messages SET outcome = 'parked' WHERE id = '{parked}'"
+    ));
+    let told = scene.answer(&format!("!retry {parked}")).await;
+    assert!(told.contains("of another conversation"), "{told}");
+    let outcome = format!("SELECT outcome FROM messages WHERE id = '{parked}'");
+    assert_eq!(scene.world.sql(&outcome), "parked");
+    scene.end().await;
+}

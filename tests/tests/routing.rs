@@ -12,7 +12,7 @@ use mayfly_domain::{
     Author, Channel, Event, Happened, Place, PostId, Posted, RemoteFile, Twin, chat::Sign,
 };
 use mayfly_orchestrator::{
-    inbox::access::{Access, EVERYONE},
+    inbox::access::{Access, ChannelRule, EVERYONE},
     sandbox::fake::Fake,
 };
 use mayfly_tests::{
@@ -500,5 +500,164 @@ async fn what_a_platform_told_is_forgotten_after_a_week_and_its_messages_are_not
     scene.keys.store(0, Ordering::Relaxed);
     scene.posted(follow_up("1", "3", "echo two"));
     assert_eq!(scene.texts("1").await, ["one", "two"]);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn se_06_rights_are_those_of_the_channel_the_conversation_is_in() {
+    let mut access = open_to_all();
+    let mut rule = ChannelRule::default();
+    rule.audience.allowed_users = vec!["ada".to_owned()];
+    access.channels.insert("c1".to_owned(), rule);
+    access.allowed_channels = vec!["c1".to_owned()];
+    let scene = Scene::with(access).await;
+    scene.posted(mention("1", "echo one"));
+    scene.quiet().await;
+    // As on Discord, where a thread is a channel with an id of its own.
+    let in_thread = |id: &str, who: &str| {
+        let mut post = follow_up("1", id, &format!("echo {who}"));
+        post.id.channel = channel("thread");
+        post.author.id = who.to_owned();
+        post
+    };
+    scene.posted(in_thread("2", "ada"));
+    scene.posted(in_thread("3", "eve"));
+    assert_eq!(scene.texts("1").await, ["one", "ada"]);
+    // What a stranger says is not kept.
+    assert_eq!(
+        scene
+            .world
+            .sql("SELECT count(*) FROM posts WHERE told LIKE '%eve%'"),
+        "0"
+    );
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn th_08_rights_by_the_old_id_hold_in_the_chat_with_a_new_one() {
+    let mut access = open_to_all();
+    access.allowed_channels = vec!["c1".to_owned()];
+    let scene = Scene::with(access).await;
+    scene.posted(mention("1", "echo one"));
+    scene.quiet().await;
+    // Somebody speaks there before the word of the move comes.
+    let mut early = mention("1", "echo early");
+    (early.id.id, early.id.channel) = ("7".to_owned(), channel("c2"));
+    early.thread = early.id.channel.thread("1");
+    scene.posted(early);
+    scene.happens(Happened::Moved {
+        from: channel("c1"),
+        to: channel("c2"),
+    });
+    let mut post = follow_up("1", "8", "echo two");
+    post.id.channel = channel("c2");
+    post.thread = post.id.channel.thread("1");
+    scene.posted(post);
+    assert_eq!(scene.texts("1").await, ["one", "two"]);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_thread_whose_agent_was_removed_gets_a_new_one() {
+    let scene = Scene::new().await;
+    scene.posted(mention("1", "echo one"));
+    scene.quiet().await;
+    let agent = scene.world.sql("SELECT id FROM agents").parse().unwrap();
+    scene
+        .world
+        .commands()
+        .remove_agent(agent, false)
+        .await
+        .unwrap();
+    scene.posted(mention("2", "echo beside"));
+    let mut again = follow_up("1", "3", "echo again");
+    again.to_us = true;
+    scene.posted(again);
+    assert_eq!(scene.texts("1").await.last().unwrap(), "again");
+    assert_eq!(scene.texts("2").await, ["beside"]);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn qu_03_what_cannot_be_applied_holds_up_its_channel_only_and_not_for_ever() {
+    let scene = Scene::new().await;
+    scene.world.change(
+        "INSERT INTO arrivals (thread, key, raw, received_at, event, seq, state)
+         VALUES ('chat', 'broken', x'00', 0, '{', -1, 'new')",
+    );
+    // As with a profile whose image is missing, the channel waits.
+    scene.world.change(
+        "CREATE TRIGGER poison BEFORE INSERT ON posts WHEN NEW.id = 'poison'
+         BEGIN SELECT RAISE(ABORT, 'no'); END",
+    );
+    let mut poison = mention("poison", "echo x");
+    poison.id.channel = channel("c2");
+    poison.thread = poison.id.channel.thread("t2");
+    scene.posted(poison.clone());
+    for n in 0..150 {
+        let mut chatter = follow_up("t2", &format!("x{n}"), "echo between us");
+        chatter.id.channel = channel("c2");
+        chatter.thread = chatter.id.channel.thread("t3");
+        scene.posted(chatter);
+    }
+    scene.posted(mention("1", "echo one"));
+    let one = "SELECT count(*) FROM deliveries WHERE state = 'sent'";
+    scene.world.until_sql(one, "1").await;
+    assert_eq!(scene.chat.texts("1"), ["one"]);
+    assert!(!scene.world.commands().ready().await.ready);
+    scene.world.change("DROP TRIGGER poison");
+    scene.quiet().await;
+    assert_eq!(scene.chat.texts("t2"), ["x"]);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn what_its_author_took_back_never_runs_whatever_comes_first() {
+    let scene = Scene::new().await;
+    let post = mention("1", "echo regretted");
+    scene.happens(Happened::Deleted(post.id.clone()));
+    scene.posted(post);
+    let mut told = mention("2", "echo regretted too");
+    told.twin = Some(Twin::Mention);
+    scene.posted(told.clone());
+    scene.happens(Happened::Deleted(told.id.clone()));
+    told.twin = Some(Twin::Message);
+    scene.posted(told);
+    scene.quiet().await;
+    assert_eq!(scene.count("ticks"), "0");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_caption_that_is_mended_leaves_the_album_whole() {
+    let scene = Scene::new().await;
+    scene.posted(mention("0", "sleep 3; echo first"));
+    for (n, text) in [("1", "echo a"), ("2", ""), ("3", "echo c")] {
+        let mut item = follow_up("0", n, text);
+        item.group = Some("g1".to_owned());
+        scene.posted(item);
+    }
+    scene
+        .world
+        .until_sql("SELECT count(*) FROM posts WHERE album = 'g1'", "3")
+        .await;
+    scene.edited(follow_up("0", "1", "echo A"));
+    scene.happens(Happened::Deleted(follow_up("0", "2", "").id));
+    assert_eq!(scene.texts("0").await, ["first", "A\nc"]);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn th_03_answers_to_a_bystander_are_no_conversation_of_ours() {
+    let scene = Scene::new().await;
+    scene.posted(follow_up("elsewhere", "1", "hello"));
+    for (id, who) in [("2", "ada"), ("3", "carl")] {
+        let mut reply = mention(id, "echo mine");
+        reply.author.id = who.to_owned();
+        reply.answers = Some("1".to_owned());
+        scene.posted(reply);
+    }
+    scene.quiet().await;
+    assert_eq!(scene.count("agents"), "2");
     scene.end().await;
 }

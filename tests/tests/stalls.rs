@@ -16,7 +16,7 @@ struct Stall(Child);
 impl Stall {
     fn of(data_dir: &Path) -> Stall {
         let mut shell = Command::new("sqlite3")
-            .args(["-cmd", ".timeout 10000"])
+            .args(["-cmd", ".timeout 60000"])
             .arg(data_dir.join("mayfly.db"))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -211,6 +211,10 @@ impl Layers {
                 self.warnings.push(unknown_variable(name));
                 continue;
             };
+            // An empty token switches nothing off that another variable switched on.
+            if text.is_empty() && is_token(&keys) {
+                continue;
+            }
             let origin = Origin::Environment(name.clone());
             match typed(text, &like) {
                 Ok(value) => {
@@ -254,6 +258,10 @@ fn put(tree: &mut Json, path: &[&str], value: Json) {
         node = &mut node[*key];
     }
     *node = value;
+}
+
+fn is_token(keys: &[&str]) -> bool {
+    NAMES.iter().any(|(_, key)| key[..] == *keys)
 }
 
 /// A text of the environment as the type that the default has.

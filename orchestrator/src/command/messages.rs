@@ -148,15 +148,20 @@ impl Commands {
         Ok(views)
     }
 
-    /// Puts a parked message back into its lane with fresh attempts.
-    pub async fn retry(&self, text: &str) -> Result<MessageView, RequestError> {
+    /// The parked message with this id or end of one.
+    pub async fn parked_message(&self, text: &str) -> Result<MessageId, RequestError> {
         let digits = suffix("message", text, PARKED_HINT)?;
-        let id = only(
+        only(
             "message",
             text,
             &self.db.parked_ending(&digits).await?,
             PARKED_HINT,
-        )?;
+        )
+    }
+
+    /// Puts a parked message back into its lane with fresh attempts.
+    pub async fn retry(&self, text: &str) -> Result<MessageView, RequestError> {
+        let id = self.parked_message(text).await?;
         enough("message", text)?;
         if !self.db.unpark(id).await? {
             return Err(RequestError::Conflict(format!(

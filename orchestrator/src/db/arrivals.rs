@@ -116,11 +116,22 @@ impl Db {
         Ok(more)
     }
 
-    /// Events that are not applied yet, oldest first.
-    pub async fn new_arrivals(&self, most: i64) -> Result<Vec<NewArrival>, DbError> {
+    /// It is kept, and starts nothing.
+    pub async fn give_up_arrival(&self, seq: i64, state: &str) -> Result<(), DbError> {
+        sqlx::query("UPDATE arrivals SET state = $2 WHERE seq = $1 AND state = 'new'")
+            .bind(seq)
+            .bind(state)
+            .execute(self.writer())
+            .await?;
+        Ok(())
+    }
+
+    /// Events after this place that are not applied yet, oldest first.
+    pub async fn new_arrivals(&self, after: i64, most: i64) -> Result<Vec<NewArrival>, DbError> {
         let rows = sqlx::query(
-            "SELECT seq, event FROM arrivals WHERE state = 'new' ORDER BY seq LIMIT $1",
+            "SELECT seq, event FROM arrivals WHERE state = 'new' AND seq > $1 ORDER BY seq LIMIT $2",
         )
+        .bind(after)
         .bind(most)
         .fetch_all(self.reader())
         .await?;

@@ -138,6 +138,15 @@ impl Db {
         rows.iter().map(open_order).collect()
     }
 
+    /// Somebody pressed it who may not: it is as it was.
+    pub async fn unpress(&self, button: &str) -> Result<(), DbError> {
+        sqlx::query("UPDATE buttons SET pressed_at = NULL, pressed_by = NULL WHERE id = $1")
+            .bind(button)
+            .execute(self.writer())
+            .await?;
+        Ok(())
+    }
+
     /// It is about to be done.
     pub async fn order_begun(&self, id: MessageId) -> Result<(), DbError> {
         sqlx::query("UPDATE orders SET state = 'begun' WHERE id = $1 AND state = 'new'")

@@ -279,6 +279,12 @@ impl Db {
         Ok(serde_json::from_str(&told).ok())
     }
 
+    /// A channel by the id it had when the configuration was written.
+    pub async fn channel_began_as(&self, channel: &Channel) -> Result<Channel, DbError> {
+        let mut reader = self.reader().acquire().await?;
+        super::posts::began_as(&mut reader, channel).await
+    }
+
     /// A chat has a new id: its threads and posts move with it.
     pub async fn move_channel(&self, from: &Channel, to: &Channel) -> Result<(), DbError> {
         let mut tx = self.begin().await?;

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     clock,
     inbox::{
-        access::Access,
+        access::{Access, Verdict},
         decide::{self, Becomes, Edit, Known, Part, Progress, Why},
     },
     orders::grammar::Order,
@@ -64,6 +64,7 @@ impl Db {
             Happened::Edited(posted) => edit(&mut tx, posted, access).await?,
             Happened::Deleted(id) => delete(&mut tx, id).await?,
             Happened::Moved { from, to } => {
+                tracing::info!(%from, %to, "a chat has a new id");
                 move_channel(&mut tx, from, to).await?;
                 (Applied::nothing(), "moved".to_owned(), None)
             }
@@ -103,19 +104,29 @@ async fn post(
         event.thread = thread;
     }
     let lane = Lane::of(tx, &event.thread).await?;
+    if is_deleted(tx, &event.id).await? {
+        return Ok(ignored("deleted by its author"));
+    }
     let earlier = earlier(tx, &event.id).await?;
     let group = match &event.group {
         Some(album) => album_of(tx, &event.id, album).await?,
         None => None,
     };
     let order = order_in(&event, lane.is_some());
+    let channel = began_as(tx, &event.thread.channel()).await?;
     let known = Known {
         bound: lane.is_some(),
-        verdict: access.judge(&event),
-        bot_turns: (bot_turns(tx, &event.thread).await?, access.max_bot_turns),
+        verdict: access.judge(&event, &channel),
+        bot_turns: (
+            bot_turns(tx, &event.thread, access.max_bot_turns).await?,
+            access.max_bot_turns,
+        ),
         group,
         post: earlier.clone(),
-        late: clock::unix_ms() - event.at > i64::from(access.max_age_minutes) * MINUTE,
+        // Slack's commands have no time.
+        late: event.at > 0
+            && order.is_none()
+            && clock::unix_ms() - event.at > i64::from(access.max_age_minutes) * MINUTE,
     };
     let whole = match &earlier {
         Some((told, _)) => decide::joined(told, &event),
@@ -125,7 +136,10 @@ async fn post(
     let message = match &becomes {
         Becomes::Nothing(why) => {
             let message = earlier.and_then(|(_, part)| part).map(|part| part.message);
-            keep(tx, &whole, message).await?;
+            // What people say who are not served is not ours to keep.
+            if !matches!(why, Why::Stranger | Why::ClosedChannel) {
+                keep(tx, &whole, message).await?;
+            }
             return Ok(ignored(why.as_str()));
         }
         Becomes::Joins { message, .. } => *message,
@@ -135,7 +149,7 @@ async fn post(
         (Some(lane), _) => lane,
         (None, Some(agent)) => open(tx, &whole.thread, agent).await?,
         (None, None) => {
-            let profile = access.profile_of(&whole.id.channel).to_owned();
+            let profile = access.profile_of(&channel).to_owned();
             return Ok((Applied::WantsAgent(profile), String::new(), None));
         }
     };
@@ -181,7 +195,8 @@ async fn post(
 }
 
 async fn press(tx: &mut Tx, pressed: &Pressed, access: &Access) -> Result<Outcome, DbError> {
-    if !access.admits(&pressed.on.channel, &pressed.by.id, &pressed.roles) {
+    let channel = began_as(tx, &pressed.thread.channel()).await?;
+    if !access.admits(&channel, &pressed.by.id, &pressed.roles) {
         return Ok(ignored(Why::Stranger.as_str()));
     }
     Ok(ignored(match orders::press(tx, pressed).await? {
@@ -241,15 +256,16 @@ async fn edit(tx: &mut Tx, event: &Posted, access: &Access) -> Result<Outcome, D
     let Some((told, Some(part))) = earlier(tx, &event.id).await? else {
         return Ok(ignored("edit of what is no message"));
     };
-    let may = access.judge(event) == crate::inbox::access::Verdict::May;
+    let channel = began_as(tx, &told.thread.channel()).await?;
+    let may = access.judge(event, &channel) == Verdict::May;
     match decide::edited(&told, part, event) {
         Edit::Replaces(message) if may => {
-            replace(tx, message, &told.text, &event.text).await?;
             let whole = Posted {
                 text: event.text.clone(),
                 ..told
             };
             keep(tx, &whole, Some(message)).await?;
+            retell(tx, message).await?;
             Ok(part_of(message, "edited", Applied::nothing()))
         }
         Edit::Message if may => {
@@ -276,7 +292,12 @@ async fn edit(tx: &mut Tx, event: &Posted, access: &Access) -> Result<Outcome, D
 
 /// A post that is gone before its tick began takes its part of the message with it.
 async fn delete(tx: &mut Tx, id: &PostId) -> Result<Outcome, DbError> {
-    let Some((told, Some(part))) = earlier(tx, id).await? else {
+    let known = earlier(tx, id).await?;
+    let begun = |part: &Option<Part>| part.is_some_and(|part| part.progress != Progress::Waits);
+    if !known.as_ref().is_some_and(|(_, part)| begun(part)) {
+        bury(tx, id).await?;
+    }
+    let Some((told, Some(part))) = known else {
         return Ok(ignored("deletion of what is no message"));
     };
     if part.progress != Progress::Waits {
@@ -291,8 +312,13 @@ async fn delete(tx: &mut Tx, id: &PostId) -> Result<Outcome, DbError> {
     .fetch_one(&mut **tx)
     .await?
     .try_get(0)?;
+    sqlx::query("UPDATE posts SET message = NULL WHERE channel = $1 AND id = $2")
+        .bind(id.channel.to_string())
+        .bind(&id.id)
+        .execute(&mut **tx)
+        .await?;
     if others > 0 {
-        replace(tx, part.message, &told.text, "").await?;
+        retell(tx, part.message).await?;
         forget_files(tx, part.message, &told.files).await?;
     } else {
         sqlx::query(
@@ -304,11 +330,6 @@ async fn delete(tx: &mut Tx, id: &PostId) -> Result<Outcome, DbError> {
         .execute(&mut **tx)
         .await?;
     }
-    sqlx::query("UPDATE posts SET message = NULL WHERE channel = $1 AND id = $2")
-        .bind(id.channel.to_string())
-        .bind(&id.id)
-        .execute(&mut **tx)
-        .await?;
     Ok(part_of(part.message, "deleted", Applied::nothing()))
 }
 
@@ -320,6 +341,15 @@ pub(super) async fn move_channel(
 ) -> Result<(), DbError> {
     let (from, to) = (from.to_string(), to.to_string());
     let rest = from.chars().count() as i64 + 1;
+    sqlx::query(
+        "INSERT INTO moved_channels (channel, began_as)
+         VALUES ($2, COALESCE((SELECT began_as FROM moved_channels WHERE channel = $1), $1))
+         ON CONFLICT (channel) DO NOTHING",
+    )
+    .bind(&from)
+    .bind(&to)
+    .execute(&mut *tx)
+    .await?;
     for (table, column, free) in [
         // Somebody may have spoken in the new chat before its word came.
         (
@@ -332,6 +362,24 @@ pub(super) async fn move_channel(
         let sql = format!(
             "UPDATE {table} SET {column} = $2 || SUBSTR({column}, $3)
              WHERE SUBSTR({column}, 1, $3) = $1 || '/' {free}"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(&from)
+            .bind(&to)
+            .bind(rest)
+            .execute(&mut *tx)
+            .await?;
+    }
+    // Where somebody spoke in the new chat before, what is owed goes there.
+    for (table, open) in [
+        ("deliveries", "state = 'owed'"),
+        ("orders", "state != 'done'"),
+    ] {
+        let sql = format!(
+            "UPDATE {table} SET thread = (SELECT n.id FROM threads n JOIN threads o
+                 ON n.key = $2 || SUBSTR(o.key, $3) WHERE o.id = {table}.thread)
+             WHERE {open} AND thread IN (SELECT o.id FROM threads o JOIN threads n
+                 ON n.key = $2 || SUBSTR(o.key, $3) WHERE SUBSTR(o.key, 1, $3) = $1 || '/')"
         );
         sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(&from)
@@ -404,7 +452,10 @@ async fn thread_of_post(
     channel: &Channel,
     post: &str,
 ) -> Result<Option<ThreadKey>, DbError> {
-    let row = sqlx::query("SELECT thread FROM posts WHERE channel = $1 AND id = $2")
+    // What others said to each other is no conversation of ours.
+    let sql = "SELECT thread FROM posts WHERE channel = $1 AND id = $2
+        AND (told IS NULL OR message IS NOT NULL) AND thread != ''";
+    let row = sqlx::query(sql)
         .bind(channel.to_string())
         .bind(post)
         .fetch_optional(&mut **tx)
@@ -415,12 +466,13 @@ async fn thread_of_post(
 }
 
 /// Messages of programs since a person last wrote in a thread.
-async fn bot_turns(tx: &mut Tx, thread: &ThreadKey) -> Result<u32, DbError> {
+async fn bot_turns(tx: &mut Tx, thread: &ThreadKey, most: u32) -> Result<u32, DbError> {
     let rows = sqlx::query(
         "SELECT told FROM posts WHERE thread = $1 AND told IS NOT NULL AND message IS NOT NULL
-         ORDER BY created_at DESC, id DESC LIMIT 50",
+         ORDER BY created_at DESC, id DESC LIMIT $2",
     )
     .bind(thread.to_string())
+    .bind(i64::from(most) + 1)
     .fetch_all(&mut **tx)
     .await?;
     let mut turns = 0;
@@ -454,6 +506,14 @@ async fn keep(tx: &mut Tx, whole: &Posted, message: Option<MessageId>) -> Result
 }
 
 async fn open(tx: &mut Tx, thread: &ThreadKey, agent: &Agent) -> Result<Lane, DbError> {
+    // The agent that had it was removed.
+    sqlx::query(
+        "UPDATE threads SET key = 'local/removed/cli/' || agent WHERE key = $1
+         AND EXISTS (SELECT 1 FROM agents a WHERE a.id = threads.agent AND a.removed_at IS NOT NULL)",
+    )
+    .bind(thread.to_string())
+    .execute(&mut **tx)
+    .await?;
     insert_agent(tx, agent, thread).await?;
     let lane = Lane::of(tx, thread).await?;
     lane.ok_or_else(|| DbError::Row {
@@ -514,20 +574,67 @@ async fn grow(
     Ok(())
 }
 
-async fn replace(
-    tx: &mut AnyConnection,
-    message: MessageId,
-    old: &str,
-    new: &str,
-) -> Result<(), DbError> {
-    sqlx::query(
-        "UPDATE messages SET text = CASE WHEN text = $2 OR $2 = '' THEN $3
-           ELSE REPLACE(text, $2, $3) END WHERE id = $1",
+/// A message says what its posts say.
+async fn retell(tx: &mut AnyConnection, message: MessageId) -> Result<(), DbError> {
+    let rows = sqlx::query(
+        "SELECT told FROM posts WHERE message = $1 AND told IS NOT NULL ORDER BY created_at, id",
     )
     .bind(message.to_string())
-    .bind(old)
-    .bind(new)
+    .fetch_all(&mut *tx)
+    .await?;
+    let mut texts = Vec::new();
+    for row in rows {
+        let told: String = row.try_get(0)?;
+        if let Ok(told) = serde_json::from_str::<Posted>(&told)
+            && !told.text.is_empty()
+        {
+            texts.push(told.text);
+        }
+    }
+    sqlx::query("UPDATE messages SET text = $2 WHERE id = $1")
+        .bind(message.to_string())
+        .bind(texts.join("\n"))
+        .execute(tx)
+        .await?;
+    Ok(())
+}
+
+/// A post that is gone stays gone, whatever is told of it later.
+async fn bury(tx: &mut AnyConnection, id: &PostId) -> Result<(), DbError> {
+    sqlx::query(
+        "INSERT INTO posts (channel, id, thread, deleted, created_at) VALUES ($1, $2, '', 1, $3)
+         ON CONFLICT (channel, id) DO UPDATE SET deleted = 1",
+    )
+    .bind(id.channel.to_string())
+    .bind(&id.id)
+    .bind(clock::unix_ms())
     .execute(tx)
     .await?;
     Ok(())
+}
+
+async fn is_deleted(tx: &mut AnyConnection, id: &PostId) -> Result<bool, DbError> {
+    let row = sqlx::query("SELECT deleted FROM posts WHERE channel = $1 AND id = $2")
+        .bind(id.channel.to_string())
+        .bind(&id.id)
+        .fetch_optional(tx)
+        .await?;
+    Ok(row.is_some_and(|row| row.try_get::<i64, _>(0).unwrap_or_default() > 0))
+}
+
+/// The channel by the id that it had when the configuration was written.
+pub(super) async fn began_as(
+    tx: &mut AnyConnection,
+    channel: &Channel,
+) -> Result<Channel, DbError> {
+    let row = sqlx::query("SELECT began_as FROM moved_channels WHERE channel = $1")
+        .bind(channel.to_string())
+        .fetch_optional(tx)
+        .await?;
+    let Some(row) = row else {
+        return Ok(channel.clone());
+    };
+    let key: String = row.try_get(0)?;
+    let whole: ThreadKey = parse("moved_channels", &key, "began_as", &format!("{key}/"))?;
+    Ok(whole.channel())
 }

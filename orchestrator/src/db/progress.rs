@@ -94,7 +94,12 @@ impl Db {
         .bind(shown)
         .execute(&mut *tx)
         .await?;
-        let stop = (Order::Stop { what: None }, "Stop");
+        let message = of.message.to_string();
+        let stop = Order::Stop {
+            what: None,
+            of: Some(message.clone()),
+        };
+        let stop = (stop, "Stop");
         sqlx::query(
             "INSERT INTO buttons (id, thread, action, question, created_at)
              SELECT $1, m.thread, $2, $1, $3 FROM messages m WHERE m.id = $4
@@ -103,7 +108,7 @@ impl Db {
         .bind(of.stop_button())
         .bind(serde_json::to_string(&stop).expect("commands are plain"))
         .bind(now)
-        .bind(of.message.to_string())
+        .bind(message)
         .execute(&mut *tx)
         .await?;
         tx.commit().await?;

@@ -80,9 +80,9 @@ pub enum Verdict {
 }
 
 impl Access {
-    /// Whether the author of a post may speak to agents there.
-    pub fn judge(&self, posted: &Posted) -> Verdict {
-        let channel = &posted.id.channel;
+    /// Whether the author of a post may speak to agents in this channel: the one its conversation is
+    /// in, by the id the configuration knows.
+    pub fn judge(&self, posted: &Posted, channel: &Channel) -> Verdict {
         if posted.place != Place::Direct && !self.serves(channel) {
             return Verdict::ClosedChannel;
         }
@@ -191,6 +191,10 @@ mod tests {
         }
     }
 
+    fn judge(access: &Access, posted: &Posted) -> Verdict {
+        access.judge(posted, &posted.id.channel)
+    }
+
     fn words(list: &[&str]) -> Vec<String> {
         list.iter().map(|word| (*word).to_owned()).collect()
     }
@@ -203,25 +207,25 @@ mod tests {
         };
         assert!(access.is_closed());
         for place in [Place::Direct, Place::Channel, Place::Thread] {
-            assert_eq!(access.judge(&posted(place, "u1", &[])), Verdict::Stranger);
+            assert_eq!(judge(&access, &posted(place, "u1", &[])), Verdict::Stranger);
         }
         access.audience.allowed_users = words(&["nobody-we-know"]);
         assert_eq!(
-            access.judge(&posted(Place::Direct, "u1", &[])),
+            judge(&access, &posted(Place::Direct, "u1", &[])),
             Verdict::Stranger
         );
         access.audience.allowed_users = words(&["u1"]);
         assert_eq!(
-            access.judge(&posted(Place::Direct, "u1", &[])),
+            judge(&access, &posted(Place::Direct, "u1", &[])),
             Verdict::May
         );
         assert_eq!(
-            access.judge(&posted(Place::Direct, "u2", &[])),
+            judge(&access, &posted(Place::Direct, "u2", &[])),
             Verdict::Stranger
         );
         access.audience.allowed_users = words(&[EVERYONE]);
         assert_eq!(
-            access.judge(&posted(Place::Channel, "u2", &[])),
+            judge(&access, &posted(Place::Channel, "u2", &[])),
             Verdict::May
         );
     }
@@ -231,25 +235,25 @@ mod tests {
         let mut access = Access::default();
         access.audience.allowed_users = words(&["u1"]);
         assert_eq!(
-            access.judge(&posted(Place::Channel, "u1", &[])),
+            judge(&access, &posted(Place::Channel, "u1", &[])),
             Verdict::ClosedChannel
         );
         access
             .channels
             .insert("c1".to_owned(), ChannelRule::default());
         assert_eq!(
-            access.judge(&posted(Place::Channel, "u1", &[])),
+            judge(&access, &posted(Place::Channel, "u1", &[])),
             Verdict::May
         );
         let rule = access.channels.get_mut("c1").unwrap();
         rule.audience.allowed_roles = words(&["r1"]);
         rule.profile = Some("coder".to_owned());
         assert_eq!(
-            access.judge(&posted(Place::Thread, "u1", &[])),
+            judge(&access, &posted(Place::Thread, "u1", &[])),
             Verdict::Stranger
         );
         assert_eq!(
-            access.judge(&posted(Place::Thread, "u9", &["r1"])),
+            judge(&access, &posted(Place::Thread, "u9", &["r1"])),
             Verdict::May
         );
         assert_eq!(
@@ -264,8 +268,8 @@ mod tests {
         access.audience.allowed_users = words(&[EVERYONE]);
         let mut post = posted(Place::Direct, "b1", &[]);
         post.by_bot = true;
-        assert_eq!(access.judge(&post), Verdict::Stranger);
+        assert_eq!(judge(&access, &post), Verdict::Stranger);
         access.audience.allowed_bots = words(&["b1"]);
-        assert_eq!(access.judge(&post), Verdict::May);
+        assert_eq!(judge(&access, &post), Verdict::May);
     }
 }

@@ -22,12 +22,35 @@ use crate::{
     observe,
     queue::Queue,
     supervise::Supervisor,
+    trouble::{Source, Trouble},
 };
 
 /// Longest wait between two looks for something new.
 const POLL: Duration = Duration::from_secs(2);
 /// Events read at once.
 const BATCH: i64 = 100;
+
+/// Tries of an event that will fail for ever, as far as one can tell.
+const TRIES: u32 = 3;
+
+/// How often events have failed, by their place.
+type Failed = BTreeMap<i64, u32>;
+
+/// Why an event is not applied.
+struct Failure {
+    told: String,
+    /// Trying again will most likely not help.
+    lasts: bool,
+}
+
+impl Failure {
+    fn of(error: DbError) -> Self {
+        Failure {
+            lasts: error.is_lasting(),
+            told: observe::chain(&error),
+        }
+    }
+}
 
 /// Who may speak, by platform.
 pub type Accesses = BTreeMap<String, Access>;
@@ -49,6 +72,8 @@ pub struct Router {
     pub accesses: Arc<Accesses>,
     /// Rung by the inbox.
     pub bell: Bell,
+    /// Where it is said that something waits.
+    pub trouble: Trouble,
     /// Told of each post that became part of a message.
     pub seen: tokio::sync::mpsc::UnboundedSender<PostId>,
 }
@@ -57,60 +82,90 @@ impl Router {
     /// Applies until the process comes to rest.
     pub async fn serve(self, supervisor: Supervisor) -> Result<(), DbError> {
         let stopping = supervisor.stopping();
-        let mut held = false;
+        let mut failed = Failed::new();
         while !stopping.is_cancelled() {
-            if held {
-                let pause = tokio::time::sleep(POLL);
-                if stopping.run_until_cancelled(pause).await.is_none() {
-                    break;
-                }
-            }
-            let found = self.bell.until(POLL, || async {
-                let found = self.db.new_arrivals(BATCH).await?;
-                Ok::<_, DbError>((!found.is_empty()).then_some(found))
-            });
-            let Some(found) = stopping.run_until_cancelled(found).await else {
-                break;
-            };
-            held = match found {
-                Ok(found) => self.apply_all(found.unwrap_or_default()).await,
-                Err(error) => {
+            let rung = self.bell.next();
+            let waits = match stopping
+                .run_until_cancelled(self.apply_all(&mut failed))
+                .await
+            {
+                None => break,
+                Some(Ok(waits)) => waits,
+                Some(Err(error)) => {
                     tracing::error!(error = observe::chain(&error), "arrivals not readable");
                     true
                 }
             };
+            let pause = async {
+                match waits {
+                    true => tokio::time::sleep(POLL).await,
+                    false => {
+                        let _ = tokio::time::timeout(POLL, rung).await;
+                    }
+                }
+            };
+            let _ = stopping.run_until_cancelled(pause).await;
         }
         Ok(())
     }
 
-    /// Whether one of them has to wait.
-    async fn apply_all(&self, found: Vec<NewArrival>) -> bool {
-        let mut held = BTreeSet::new();
-        for arrival in found {
-            let Some(event) = &arrival.event else {
-                continue;
-            };
-            let channel = channel_of(event);
-            if channel.is_some_and(|channel| held.contains(channel)) {
-                continue;
-            }
-            if let Err(error) = self.apply(&arrival, event).await {
-                tracing::warn!(arrival = arrival.seq, error, "an event waits");
+    /// Goes once through all that is new. Whether something has to wait: then what comes after it in
+    /// its channel waits too, and other channels go on.
+    async fn apply_all(&self, failed: &mut Failed) -> Result<bool, DbError> {
+        let (mut held, mut waits, mut after) = (BTreeSet::new(), None, 0);
+        loop {
+            let found = self.db.new_arrivals(after, BATCH).await?;
+            let Some(last) = found.last() else { break };
+            after = last.seq;
+            for arrival in found {
+                let Some(event) = &arrival.event else {
+                    self.db.give_up_arrival(arrival.seq, "unreadable").await?;
+                    continue;
+                };
+                let channel = channel_of(event);
+                if channel.is_some_and(|channel| held.contains(channel)) {
+                    continue;
+                }
+                let Err(error) = self.apply(&arrival, event).await else {
+                    failed.remove(&arrival.seq);
+                    continue;
+                };
+                let tries = failed.entry(arrival.seq).or_default();
+                *tries += 1;
+                if error.lasts && *tries >= TRIES {
+                    tracing::error!(
+                        arrival = arrival.seq,
+                        error = error.told,
+                        "an event is given up"
+                    );
+                    failed.remove(&arrival.seq);
+                    self.db.give_up_arrival(arrival.seq, "failed").await?;
+                    continue;
+                }
+                tracing::warn!(arrival = arrival.seq, error = error.told, "an event waits");
+                waits = Some(error.told);
                 held.extend(channel.cloned());
             }
         }
-        !held.is_empty()
+        match &waits {
+            Some(told) => self.trouble.raise(Source::Router, told.clone()),
+            None => self.trouble.clear(Source::Router),
+        }
+        Ok(waits.is_some())
     }
 
-    async fn apply(&self, arrival: &NewArrival, event: &Event) -> Result<(), String> {
+    async fn apply(&self, arrival: &NewArrival, event: &Event) -> Result<(), Failure> {
         let platform = channel_of(event).map_or("", |channel| channel.platform.as_str());
         let closed = Access::default();
         let access = self.accesses.get(platform).unwrap_or(&closed);
         let mut fresh = None;
         loop {
             let done = self.db.apply(arrival.seq, event, access, fresh.as_ref());
-            match done.await.map_err(|error| observe::chain(&error))? {
-                Applied::WantsAgent(profile) => fresh = Some(self.agent(&profile).await?),
+            match done.await.map_err(Failure::of)? {
+                Applied::WantsAgent(profile) => {
+                    let agent = self.agent(&profile).await;
+                    fresh = Some(agent.map_err(|told| Failure { told, lasts: false })?);
+                }
                 Applied::Done { lane, seen } => {
                     self.bell.ring();
                     if let Some((agent, after)) = lane {

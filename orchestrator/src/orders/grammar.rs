@@ -19,6 +19,10 @@ pub enum Order {
         /// `all`
         #[arg(value_parser = ["all"])]
         what: Option<String>,
+        /// The message whose button it was.
+        #[arg(skip)]
+        #[serde(default)]
+        of: Option<String>,
     },
     /// The newest ticks
     History {
@@ -73,27 +77,24 @@ struct Line {
     order: Order,
 }
 
-/// Longest command of the form `@bot command`, in words: longer is a message to the agent.
-const BARE_WORDS: usize = 3;
-
 impl Order {
     /// Reads a post. None if it is for the agent; an error says what is wrong with a command.
     pub fn read(text: &str, mentioned: bool) -> Option<Result<Order, String>> {
-        let text = text.trim();
         let mut words: Vec<&str> = text.split_whitespace().collect();
         let first = words.first()?;
-        let prefixed = first
-            .strip_prefix('!')
-            .or_else(|| first.strip_prefix('/'))
-            .map(|name| name.split('@').next().unwrap_or_default());
-        match prefixed {
-            Some(name) if is_known(name) => {
-                words[0] = name;
+        let marked = first.strip_prefix('!').or_else(|| first.strip_prefix('/'));
+        // Phones begin with a capital, and people end with a full stop.
+        let name = marked.unwrap_or(first).trim_end_matches(['.', '!']);
+        let name = name.to_lowercase();
+        match marked {
+            Some(_) if is_known(&name) => {
+                words[0] = &name;
                 Some(parse(&words))
             }
-            Some("mayfly") if words.len() > 1 => Some(parse(&words[1..])),
+            Some(_) if name == "mayfly" && words.len() > 1 => Some(parse(&words[1..])),
             Some(_) => None,
-            None if mentioned && words.len() <= BARE_WORDS && is_known(first) => {
+            None if mentioned && is_known(&name) && words[1..].iter().all(|word| is_id(word)) => {
+                words[0] = &name;
                 parse(&words).ok().map(Ok)
             }
             None => None,
@@ -117,6 +118,12 @@ impl Order {
             Order::New | Order::Stop { .. } | Order::Rollback { .. } | Order::Retry { .. }
         )
     }
+}
+
+/// What may follow a command without a mark; anything else makes it a sentence to the agent.
+fn is_id(word: &str) -> bool {
+    let hexadecimal = word.len() >= 4 && word.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    hexadecimal || word == "all" || word.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn is_known(name: &str) -> bool {
@@ -143,14 +150,18 @@ mod tests {
     fn a_command_is_known_by_its_mark_and_all_else_is_for_the_agent() {
         let read = |text| Order::read(text, false);
         assert_eq!(read("!status"), Some(Ok(Order::Status)));
-        assert_eq!(read(" /status@my_bot "), Some(Ok(Order::Status)));
+        for status in ["/status", "!Status", " !STATUS. "] {
+            assert_eq!(read(status), Some(Ok(Order::Status)), "{status}");
+        }
         assert_eq!(read("/mayfly usage"), Some(Ok(Order::Usage)));
         let all = Order::Stop {
             what: Some("all".to_owned()),
+            of: None,
         };
         assert_eq!(read("!stop all"), Some(Ok(all)));
         for for_the_agent in [
             "status",
+            "/status@other_bot",
             "/bin/ls",
             "! ls",
             "!unknown",
@@ -162,7 +173,9 @@ mod tests {
         }
         assert_eq!(Order::read("status", true), Some(Ok(Order::Status)));
         assert_eq!(Order::read("help me with the build", true), None);
-        assert_eq!(Order::read("help me", true), None);
+        for sentence in ["help me", "fork this", "diff main.rs lib.rs", "retry that"] {
+            assert_eq!(Order::read(sentence, true), None, "{sentence}");
+        }
     }
 
     #[test]

@@ -49,7 +49,9 @@ impl Orders {
     /// Whoever opened the thread and admins may change what others did.
     async fn may(&self, order: &OpenOrder, wanted: &Order) -> Result<(), String> {
         let access = self.accesses.get(&order.thread.platform);
-        let admins = access.map(|access| access.admins(&order.thread.channel()));
+        let channel = self.db.channel_began_as(&order.thread.channel()).await;
+        let channel = channel.map_err(|error| error.to_string())?;
+        let admins = access.map(|access| access.admins(&channel));
         let who = &order.author.id;
         if !wanted.is_weighty()
             || admins.is_none_or(|admins| admins.is_empty() || admins.contains(who))
@@ -72,7 +74,7 @@ impl Orders {
             Order::Help => Ok(told::help()),
             Order::New => self.renew(order).await,
             Order::Status => self.status(order).await,
-            Order::Stop { what } => self.stop(order, what.is_some()).await,
+            Order::Stop { what, of } => self.stop(order, what.is_some(), of.as_deref()).await,
             Order::History { count } => self.history(order, *count).await,
             Order::Diff { tick, to } => self.diff(order, tick.as_deref(), to.as_deref()).await,
             Order::Rollback { tick, confirmed } => {
@@ -109,7 +111,18 @@ impl Orders {
         Ok(told::status(&agent, progress.as_deref()))
     }
 
-    async fn stop(&self, order: &OpenOrder, all: bool) -> Result<Said, RequestError> {
+    async fn stop(
+        &self,
+        order: &OpenOrder,
+        all: bool,
+        of: Option<&str>,
+    ) -> Result<Said, RequestError> {
+        if let Some(of) = of {
+            let running = self.db.open_tick(order.agent).await?;
+            if running.is_none_or(|tick| tick.message.to_string() != of) {
+                return Ok(told::plain("That is over already."));
+            }
+        }
         let scope = match all {
             true => StopScope::All,
             false => StopScope::Running,
@@ -236,7 +249,14 @@ impl Orders {
         let Some(wanted) = wanted else {
             return Ok(told::plain("No message of this conversation is parked."));
         };
-        self.commands.retry(&wanted).await?;
+        let of_another =
+            || RequestError::Conflict("that message is of another conversation".into());
+        let id = self.commands.parked_message(&wanted).await?;
+        let message = self.commands.message(id).await?;
+        if message.agent != order.agent {
+            return Err(of_another());
+        }
+        self.commands.retry(&id.to_string()).await?;
         Ok(told::plain("It runs again."))
     }
 
@@ -298,6 +318,10 @@ impl Orders {
         };
         if let Err(told) = self.may(order, wanted).await {
             self.answer_press(pressed, &told).await;
+            // Whoever may decide still can.
+            if let Err(error) = self.db.unpress(&pressed.button).await {
+                tracing::warn!(%error, "a button stays used up");
+            }
             return Some(told::plain(told));
         }
         self.answer_press(pressed, label).await;

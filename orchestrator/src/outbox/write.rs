@@ -140,7 +140,15 @@ impl Writer {
         let from = owed.thread.channel();
         tracing::info!(%from, %to, "a chat has moved");
         self.record(owed, || self.db.move_channel(&from, to).boxed())
-            .await
+            .await?;
+        // The next call goes there; a platform that says it again is not asked without a pause.
+        let next_at = clock::unix_ms() + grown(owed.attempts);
+        let told = CallError::Moved(to.clone()).to_string();
+        let note = || {
+            let noted = self.db.delivery_failed(owed.id, &told, Some(next_at));
+            noted.boxed()
+        };
+        self.record(owed, note).await
     }
 
     /// What is seen and not recorded would be done again: the database is asked until it answers.
