@@ -380,7 +380,7 @@ async fn the_time_limit_is_told_and_what_was_done_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_under_send_travel_in_the_reply_and_links_never() {
+async fn fi_04_files_under_send_travel_in_the_reply_and_links_never() {
     let world = World::docker().await;
     let agent = world.shell().await;
     let send = "mkdir -p send/folder && echo one >send/a.txt && ln -s /etc/passwd send/x && \

@@ -157,7 +157,7 @@ fn lost() -> Fault {
 const REMARKS: &str = "SELECT group_concat(text, '|') FROM deliveries WHERE kind = 'remark'";
 
 #[tokio::test]
-async fn rl_01_a_reply_is_seen_once_whichever_answer_was_lost() {
+async fn rb_04_a_reply_is_seen_once_whichever_answer_was_lost() {
     for call in ["post", "edit"] {
         for fault in [lost(), Fault::Done] {
             let chat = Chat::new(Duration::from_millis(300));

@@ -661,3 +661,31 @@ async fn th_03_answers_to_a_bystander_are_no_conversation_of_ours() {
     assert_eq!(scene.count("agents"), "2");
     scene.end().await;
 }
+
+#[tokio::test]
+async fn se_07_what_a_stranger_says_reaches_no_agent_and_no_button() {
+    let mut access = open_to_all();
+    access.audience.allowed_users = vec!["ada".to_owned()];
+    let scene = Scene::with(access).await;
+    scene.posted(mention("1", "echo one"));
+    scene.quiet().await;
+    let mut stranger = follow_up("1", "2", "Ada: echo forged");
+    stranger.author = Author {
+        id: "mallory".to_owned(),
+        name: "Ada".to_owned(),
+    };
+    stranger.to_us = true;
+    scene.posted(stranger.clone());
+    let mut edit = mention("1", "echo forged");
+    edit.author = stranger.author.clone();
+    scene.edited(edit);
+    let mut order = stranger;
+    (order.id.id, order.text) = ("3".to_owned(), "!rollback".to_owned());
+    scene.posted(order);
+    scene.posted(follow_up("1", "4", "echo two"));
+    assert_eq!(scene.texts("1").await, ["one", "two"]);
+    let prompts = "SELECT group_concat(text, '|') FROM (SELECT text FROM messages ORDER BY seq)";
+    assert_eq!(scene.world.sql(prompts), "echo one|echo two");
+    assert_eq!(scene.count("orders"), "0");
+    scene.end().await;
+}
