@@ -35,7 +35,8 @@ CREATE TABLE posts (
 );
 CREATE INDEX posts_album ON posts (channel, album) WHERE album IS NOT NULL;
 CREATE INDEX posts_message ON posts (message);
-CREATE INDEX posts_nobodys ON posts (created_at) WHERE message IS NULL AND told IS NOT NULL;
+CREATE INDEX posts_nobodys ON posts (created_at)
+    WHERE message IS NULL AND (told IS NOT NULL OR deleted = 1);
 CREATE INDEX posts_thread ON posts (thread, created_at, id);
 
 -- Files on a platform's servers that a message waits for.

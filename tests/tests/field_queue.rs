@@ -32,6 +32,21 @@ async fn running(world: &World, agent: AgentId) {
     world.until_sql(&query, "1").await;
 }
 
+/// Until the program has written this.
+async fn written(world: &World, message: &MessageView, text: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let commands = world.commands();
+        let tick = commands.message(message.id).await.unwrap().tick.unwrap();
+        let transcript = commands.tick(tick).await.unwrap().transcript;
+        if format!("{transcript:?}").contains(&format!("\"{text}")) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{text}: {transcript:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// While one runs others speak: each is kept in order, sees its place, and is answered with what
 /// came before it in sight.
 #[tokio::test(flavor = "multi_thread")]
@@ -165,22 +180,7 @@ async fn stop_ends_a_sleeping_program_within_two_seconds_and_keeps_its_changes()
     let next = world.post(agent, "cat f").await;
     running(&world, agent).await;
     world.until_sql("SELECT count(*) FROM messages", "2").await;
-    let transcript = async || {
-        let tick = world
-            .commands()
-            .message(sleeping.id)
-            .await
-            .unwrap()
-            .tick
-            .unwrap();
-        format!(
-            "{:?}",
-            world.commands().tick(tick).await.unwrap().transcript
-        )
-    };
-    while !transcript().await.contains("so far") {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    written(&world, &sleeping, "so far").await;
     let began = Instant::now();
     let stopped = world
         .commands()
@@ -287,6 +287,7 @@ async fn rollback_and_rm_are_refused_while_a_tick_runs() {
     let posted = world.post(agent, "cat f; sleep 600").await;
     let waits = world.post(agent, "cat f").await;
     running(&world, agent).await;
+    written(&world, &posted, "two").await;
     let refused = world.commands().rollback(agent, None).await;
     let way_out = |error: &RequestError| matches!(error, RequestError::Conflict(text) if text.contains("mayfly agent stop"));
     assert!(refused.as_ref().is_err_and(way_out), "{refused:?}");

@@ -95,7 +95,7 @@ impl Db {
             ),
             (
                 "posts",
-                "created_at < $1 AND message IS NULL AND told IS NOT NULL",
+                "created_at < $1 AND message IS NULL AND (told IS NOT NULL OR deleted = 1)",
             ),
             ("orders", "created_at < $1 AND state = 'done'"),
             ("buttons", "created_at < $1"),

@@ -1,8 +1,16 @@
 //! In a thread that the bot opens from a mention.
 
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
 use crate::fake_discord::{ANN, FakeDiscord, Running, Shown, token};
 
 use super::Conversation;
+
+/// Longest until the bot is there.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Thread {
     fake: Running,
@@ -33,6 +41,12 @@ impl Conversation for Thread {
     }
 
     fn begin(&mut self, text: &str) {
+        // Discord tells a bot only what is said while it has a session.
+        let since = Instant::now();
+        while self.fake.identified().is_empty() {
+            assert!(since.elapsed() < PATIENCE, "nobody comes");
+            thread::sleep(Duration::from_millis(20));
+        }
         self.thread = self.fake.mention(self.channel, ANN, text);
     }
 
