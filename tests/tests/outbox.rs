@@ -33,7 +33,7 @@ fn count(state: &str) -> String {
     format!("SELECT count(*) FROM deliveries WHERE state = '{state}'")
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_hangs_holds_up_no_other_thread_and_no_other_platform() {
     let chat = Chat::new(LONG);
     chat.fault("post", "slow", [Fault::Hangs]);
@@ -52,7 +52,7 @@ async fn a_call_that_hangs_holds_up_no_other_thread_and_no_other_platform() {
     assert_eq!(chat.texts("slow"), [""; 0]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_thread_is_written_in_order_by_one_writer_also_over_a_failure() {
     let chat = Chat::new(LONG);
     let down = CallError::NotDone("connection refused".into());
@@ -71,7 +71,7 @@ async fn a_thread_is_written_in_order_by_one_writer_also_over_a_failure() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_call_without_an_answer_is_dropped_and_made_again() {
     let chat = Chat::new(Duration::from_millis(300));
     chat.fault("post", "t", [Fault::Hangs]);
@@ -88,7 +88,7 @@ async fn a_call_without_an_answer_is_dropped_and_made_again() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_panic_in_an_adapter_costs_one_try_of_one_delivery() {
     let chat = Chat::new(LONG);
     chat.fault("post", "t", [Fault::Panics]);
@@ -100,7 +100,7 @@ async fn a_panic_in_an_adapter_costs_one_try_of_one_delivery() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_platform_refuses_is_parked_and_the_next_goes_on() {
     let chat = Chat::new(LONG);
     let refused = CallError::Refused("no such channel".into());
@@ -119,7 +119,7 @@ async fn what_a_platform_refuses_is_parked_and_the_next_goes_on() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_platform_is_written_to_in_few_threads_at_once() {
     const THREADS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
     let chat = Chat::new(Duration::from_secs(3));
@@ -156,7 +156,7 @@ fn lost() -> Fault {
 /// What is said by a delivery that is not one of the agent's, kind by kind.
 const REMARKS: &str = "SELECT group_concat(text, '|') FROM deliveries WHERE kind = 'remark'";
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn rb_04_a_reply_is_seen_once_whichever_answer_was_lost() {
     for call in ["post", "edit"] {
         for fault in [lost(), Fault::Done] {
@@ -173,7 +173,7 @@ async fn rb_04_a_reply_is_seen_once_whichever_answer_was_lost() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn where_no_token_is_kept_only_an_empty_post_comes_twice() {
     let chat = Chat::forgetful(LONG);
     chat.fault("post", "t", [lost()]);
@@ -186,7 +186,7 @@ async fn where_no_token_is_kept_only_an_empty_post_comes_twice() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_edit_that_may_still_come_is_waited_for() {
     let chat = Chat::new(Duration::from_millis(1500));
     // It is done one second after its caller has given up.
@@ -203,7 +203,7 @@ async fn an_edit_that_may_still_come_is_waited_for() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_long_reply_is_three_posts_in_order_and_a_longer_one_a_file() {
     let chat = Chat::narrow(200);
     // Posts are made one after the other, whatever happens between them.
@@ -223,7 +223,7 @@ async fn a_long_reply_is_three_posts_in_order_and_a_longer_one_a_file() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_post_that_somebody_removes_is_made_again() {
     let chat = Chat::new(LONG);
     let gone = CallError::Gone("removed by an admin".into());
@@ -236,7 +236,7 @@ async fn a_post_that_somebody_removes_is_made_again() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn th_07_a_chat_that_moves_takes_its_threads_along() {
     let chat = Chat::new(LONG);
     let to = Channel {
@@ -253,7 +253,7 @@ async fn th_07_a_chat_that_moves_takes_its_threads_along() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn fi_a_text_never_waits_for_a_file_and_what_is_missing_is_told() {
     let chat = Chat::new(Duration::from_millis(500));
     let refused = CallError::Refused("files are switched off here".into());
@@ -286,7 +286,7 @@ async fn fi_a_text_never_waits_for_a_file_and_what_is_missing_is_told() {
 
 /// A lane's own look at the database must not wait for a connection that one of its writers holds
 /// and, not being polled meanwhile, never gives back.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn qu_04_many_replies_in_many_threads_never_wait_for_each_others_connections() {
     const THREADS: usize = 16;
     const REPLIES: usize = 25;

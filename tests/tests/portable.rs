@@ -36,7 +36,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_goes_on_where_it_is_imported() {
     let (here, there) = (world().await, world().await);
     let agent = here.shell().await;
@@ -98,7 +98,7 @@ async fn an_agent_goes_on_where_it_is_imported() {
     there.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn sn_12_a_broken_archive_leaves_no_row_and_no_file() {
     let (here, there) = (world().await, world().await);
     let agent = here.shell().await;
@@ -146,7 +146,7 @@ async fn sn_12_a_broken_archive_leaves_no_row_and_no_file() {
     there.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_export_is_pinned_until_it_is_written_and_a_removed_agent_is_still_exported() {
     let world = world().await;
     let agent = world.shell().await;
@@ -168,7 +168,7 @@ async fn an_export_is_pinned_until_it_is_written_and_a_removed_agent_is_still_ex
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn imports_of_one_archive_at_once_while_garbage_is_collected_are_agents_of_their_own() {
     let (here, there) = (world().await, world().await);
     let agent = here.shell().await;
@@ -212,7 +212,7 @@ async fn imports_of_one_archive_at_once_while_garbage_is_collected_are_agents_of
     there.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_fifth_export_at_once_is_refused_until_one_has_ended() {
     let world = world().await;
     let agent = world.shell().await;

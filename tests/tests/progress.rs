@@ -36,7 +36,7 @@ async fn until_shown(chat: &Chat, text: &str) {
 
 const SENT: &str = "SELECT count(*) FROM deliveries WHERE state = 'sent'";
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_answer_takes_over_the_post_that_showed_its_progress() {
     let chat = Chat::new(LONG);
     let (world, agent) = world(&chat).await;
@@ -55,7 +55,7 @@ async fn a_slow_answer_takes_over_the_post_that_showed_its_progress() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_waited_long_is_told_by_a_new_post_and_the_old_one_goes() {
     let chat = Chat::new(LONG);
     let (world, agent) = world(&chat).await;
@@ -70,7 +70,7 @@ async fn whoever_waited_long_is_told_by_a_new_post_and_the_old_one_goes() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn qu_05_a_late_word_about_progress_never_stands_over_the_answer() {
     let chat = Chat::new(Duration::from_millis(1500));
     let (world, agent) = world(&chat).await;
@@ -90,7 +90,7 @@ async fn qu_05_a_late_word_about_progress_never_stands_over_the_answer() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn progress_that_cannot_be_shown_costs_nothing_else() {
     let chat = Chat::new(LONG);
     chat.fault("post", "t", [Fault::Panics]);

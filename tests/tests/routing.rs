@@ -157,7 +157,7 @@ impl Scene {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_mention_opens_a_thread_with_an_agent_and_what_follows_needs_none() {
     let scene = Scene::new().await;
     scene.posted(mention("1", "echo one"));
@@ -174,7 +174,7 @@ async fn a_mention_opens_a_thread_with_an_agent_and_what_follows_needs_none() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn th_01_threads_with_one_name_in_two_channels_are_two_agents() {
     let scene = Scene::new().await;
     for name in ["C1", "C2"] {
@@ -188,7 +188,7 @@ async fn th_01_threads_with_one_name_in_two_channels_are_two_agents() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn th_07_a_thread_we_are_no_part_of_is_left_alone_and_a_dm_is_answered() {
     let scene = Scene::new().await;
     scene.posted(follow_up("t1", "1", "echo between us"));
@@ -203,7 +203,7 @@ async fn th_07_a_thread_we_are_no_part_of_is_left_alone_and_a_dm_is_answered() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn ev_02_two_events_of_one_post_are_one_message_whichever_comes_first() {
     for first in [Twin::Mention, Twin::Message] {
         let scene = Scene::new().await;
@@ -226,7 +226,7 @@ async fn ev_02_two_events_of_one_post_are_one_message_whichever_comes_first() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn ev_02_the_second_event_may_be_missing() {
     let scene = Scene::new().await;
     let mut told = mention("1", "echo once");
@@ -244,7 +244,7 @@ async fn ev_02_the_second_event_may_be_missing() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn ev_01_a_redelivered_event_is_the_first_one_again() {
     let scene = Scene::new().await;
     let event = Event {
@@ -263,7 +263,7 @@ async fn ev_01_a_redelivered_event_is_the_first_one_again() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn ev_04_an_edit_after_the_answer_counts_only_with_a_mention() {
     let scene = Scene::new().await;
     scene.posted(mention("1", "echo one"));
@@ -284,7 +284,7 @@ async fn ev_04_an_edit_after_the_answer_counts_only_with_a_mention() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_edit_before_the_tick_replaces_and_a_deletion_withdraws() {
     let scene = Scene::new().await;
     scene.posted(mention("1", "sleep 3; echo first"));
@@ -301,7 +301,7 @@ async fn an_edit_before_the_tick_replaces_and_a_deletion_withdraws() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_album_is_one_message_with_all_its_files() {
     let scene = Scene::new().await;
     for n in 1..=3 {
@@ -326,7 +326,7 @@ async fn an_album_is_one_message_with_all_its_files() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn fi_a_file_that_cannot_be_had_is_told_and_the_message_runs() {
     let scene = Scene::new().await;
     let mut post = mention("1", "echo ran");
@@ -343,7 +343,7 @@ async fn fi_a_file_that_cannot_be_had_is_told_and_the_message_runs() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn se_06_nobody_may_speak_who_is_not_named() {
     let scene = Scene::with(Access::default()).await;
     scene.posted(mention("1", "echo open"));
@@ -358,7 +358,7 @@ async fn se_06_nobody_may_speak_who_is_not_named() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn ev_09_programs_talk_only_so_long_and_a_person_starts_anew() {
     let mut access = open_to_all();
     access.audience.allowed_bots = vec!["robot".to_owned()];
@@ -382,7 +382,7 @@ async fn ev_09_programs_talk_only_so_long_and_a_person_starts_anew() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn ev_07_what_comes_long_after_it_was_written_is_not_run_and_told_once() {
     let scene = Scene::new().await;
     for n in 0..20 {
@@ -406,7 +406,7 @@ async fn ev_07_what_comes_long_after_it_was_written_is_not_run_and_told_once() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn th_08_a_chat_with_a_new_id_keeps_its_agents() {
     let scene = Scene::new().await;
     scene.posted(mention("1", "echo one"));
@@ -426,7 +426,7 @@ async fn th_08_a_chat_with_a_new_id_keeps_its_agents() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_to_what_we_said_goes_on_in_its_conversation() {
     let scene = Scene::new().await;
     scene.posted(mention("1", "echo one"));
@@ -440,7 +440,7 @@ async fn an_answer_to_what_we_said_goes_on_in_its_conversation() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn qu_01_all_that_comes_while_a_tick_runs_is_answered_in_its_order() {
     let scene = Scene::new().await;
     scene.posted(mention("1", "sleep 2; echo 1"));
@@ -451,7 +451,7 @@ async fn qu_01_all_that_comes_while_a_tick_runs_is_answered_in_its_order() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn se_06_who_loses_the_right_to_speak_while_waiting_is_not_run() {
     let mut access = open_to_all();
     access.audience.allowed_users = vec!["ada".to_owned()];
@@ -473,7 +473,7 @@ async fn se_06_who_loses_the_right_to_speak_while_waiting_is_not_run() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_platform_told_is_forgotten_after_a_week_and_its_messages_are_not() {
     let scene = Scene::new().await;
     scene.posted(mention("1", "echo one"));
@@ -502,7 +502,7 @@ async fn what_a_platform_told_is_forgotten_after_a_week_and_its_messages_are_not
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn se_06_rights_are_those_of_the_channel_the_conversation_is_in() {
     let mut access = open_to_all();
     let mut rule = ChannelRule::default();
@@ -532,7 +532,7 @@ async fn se_06_rights_are_those_of_the_channel_the_conversation_is_in() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn th_08_rights_by_the_old_id_hold_in_the_chat_with_a_new_one() {
     let mut access = open_to_all();
     access.allowed_channels = vec!["c1".to_owned()];
@@ -556,7 +556,7 @@ async fn th_08_rights_by_the_old_id_hold_in_the_chat_with_a_new_one() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_thread_whose_agent_was_removed_gets_a_new_one() {
     let scene = Scene::new().await;
     scene.posted(mention("1", "echo one"));
@@ -577,7 +577,7 @@ async fn a_thread_whose_agent_was_removed_gets_a_new_one() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn qu_03_what_cannot_be_applied_holds_up_its_channel_only_and_not_for_ever() {
     let scene = Scene::new().await;
     scene.world.change(
@@ -610,7 +610,7 @@ async fn qu_03_what_cannot_be_applied_holds_up_its_channel_only_and_not_for_ever
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_its_author_took_back_never_runs_whatever_comes_first() {
     let scene = Scene::new().await;
     let post = mention("1", "echo regretted");
@@ -627,7 +627,7 @@ async fn what_its_author_took_back_never_runs_whatever_comes_first() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_caption_that_is_mended_leaves_the_album_whole() {
     let scene = Scene::new().await;
     scene.posted(mention("0", "sleep 3; echo first"));
@@ -646,7 +646,7 @@ async fn a_caption_that_is_mended_leaves_the_album_whole() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn th_03_answers_to_a_bystander_are_no_conversation_of_ours() {
     let scene = Scene::new().await;
     scene.posted(follow_up("elsewhere", "1", "hello"));
@@ -661,7 +661,7 @@ async fn th_03_answers_to_a_bystander_are_no_conversation_of_ours() {
     scene.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn se_07_what_a_stranger_says_reaches_no_agent_and_no_button() {
     let mut access = open_to_all();
     access.audience.allowed_users = vec!["ada".to_owned()];

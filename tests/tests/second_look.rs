@@ -129,7 +129,7 @@ async fn a_rollback_to_where_one_stands_is_told() {
 }
 
 /// A look at chains that fails forgets none of the agents it was to look at.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failed_look_at_one_chain_forgets_no_other() {
     let world = World::fake(Setup::default(), Fake::new).await;
     let (one, other) = (world.shell().await, world.shell().await);

@@ -49,7 +49,7 @@ async fn until_problems(world: &World, wanted: &[&str]) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lane_that_runs_does_not_hide_what_another_waits_for() {
     let (world, engine) = world().await;
     let well = world.shell().await;
@@ -80,7 +80,7 @@ async fn a_lane_that_runs_does_not_hide_what_another_waits_for() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_waits_for_any_more_is_no_trouble() {
     let (world, engine) = world().await;
     let agent = world.agent("other").await.expect("an agent");
@@ -99,7 +99,7 @@ async fn what_nobody_waits_for_any_more_is_no_trouble() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_is_down_is_told_without_a_message_and_beside_the_rest() {
     let (world, engine) = world().await;
     engine.script(|script| script.down = true);
@@ -113,7 +113,7 @@ async fn an_engine_that_is_down_is_told_without_a_message_and_beside_the_rest() 
 
 /// Nothing has told yet that the engine was exchanged: its first answer is that it has no such
 /// container.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_an_exchanged_engine_does_not_know_is_not_removed() {
     let (world, engine) = world().await;
     let agent = world.shell().await;
@@ -136,7 +136,7 @@ async fn what_an_exchanged_engine_does_not_know_is_not_removed() {
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn another_engine_proves_nothing_and_runs_nothing() {
     let (world, engine) = world().await;
     let agent = world.shell().await;
