@@ -78,6 +78,8 @@ CREATE TABLE parts (
     kind        TEXT   NOT NULL,
     -- A text in the platform's words, or the file (JSON).
     content     TEXT   NOT NULL,
+    -- Content of a file, kept as long as this row is there.
+    blob        TEXT,
     -- 'prepared', 'asked' (its post may stand or not), 'placed' (its post stands), 'sent' or 'parked'.
     state       TEXT   NOT NULL DEFAULT 'prepared',
     -- The platform's id of its post.
@@ -93,6 +95,8 @@ CREATE TABLE parts (
     reason      TEXT,
     PRIMARY KEY (delivery, position)
 );
+
+CREATE INDEX parts_blob ON parts (blob) WHERE blob IS NOT NULL;
 
 -- What people see of a message that has no answer yet.
 CREATE TABLE progress (
@@ -123,6 +127,7 @@ CREATE INDEX buttons_old ON buttons (created_at);
 
 -- Buttons that a delivery shows (JSON).
 ALTER TABLE deliveries ADD COLUMN buttons TEXT;
+CREATE INDEX deliveries_parked ON deliveries (thread) WHERE state = 'parked';
 
 -- Commands that were given in threads: done beside the lanes, each once.
 CREATE TABLE orders (

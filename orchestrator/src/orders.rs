@@ -60,8 +60,8 @@ impl Orders {
                 Ok(open) => {
                     for order in open {
                         // A `stop` does not wait for an export either.
-                        let quick = matches!(order.ask, Ask::Order(Order::Stop { .. }));
-                        let waits = !quick && busy.values().any(|thread| *thread == order.thread);
+                        let waits = !order.ask.is_stop()
+                            && busy.values().any(|thread| *thread == order.thread);
                         if waits || busy.contains_key(&order.id) {
                             continue;
                         }
@@ -69,11 +69,10 @@ impl Orders {
                         // A task of its own: between two polls it may hold a connection that
                         // the next look needs.
                         let id = order.id;
-                        let task = supervisor.task("command", self.clone().work(order));
+                        let begun = self.clone().begun(order, supervisor.clone());
+                        let task = supervisor.task("command", begun);
                         working.push(Box::pin(async move {
-                            if let Err(panic) = task.await {
-                                tracing::error!(order = %id, %panic, "a command failed");
-                            }
+                            let _ = task.await;
                             id
                         }));
                     }
@@ -90,6 +89,16 @@ impl Orders {
             }
         }
         Ok(())
+    }
+
+    /// One that panics is told like one that a restart cut.
+    async fn begun(self, order: OpenOrder, supervisor: Supervisor) {
+        let id = order.id;
+        let work = supervisor.task("command", self.clone().work(order));
+        if let Err(panic) = work.await {
+            tracing::error!(order = %id, %panic, "a command failed");
+            self.record(id, Some(&told::interrupted())).await;
+        }
     }
 
     async fn work(self, order: OpenOrder) {

@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use mayfly_domain::{
-    Author, Channel, Event, Happened, Place, PostId, Posted, Pressed, chat::Button,
+    Author, Channel, Event, Happened, Place, PostId, Posted, Pressed,
+    chat::{Button, CallError},
 };
 use mayfly_orchestrator::inbox::access::{Access, EVERYONE};
 use mayfly_tests::{
-    chat::{Chat, NAME},
+    chat::{Chat, Fault, NAME, Shown},
     world::{Setup, World},
 };
 
@@ -271,6 +272,14 @@ async fn a_press_by_whoever_may_not_uses_nothing_up_and_an_old_button_stops_noth
             .iter()
             .any(|text| text.contains("stopped, changes kept"))
     );
+    // The post of progress has one writer, and this is not it.
+    let said = |post: &Shown| {
+        post.before
+            .iter()
+            .chain([&post.text])
+            .any(|text| text.contains("Ada"))
+    };
+    assert!(!scene.chat.shown("t").iter().any(said));
     // The same button, of a message that is over.
     scene.world.change("UPDATE buttons SET pressed_at = NULL");
     scene.says("Ada", "t", "sleep 3; echo whole");
@@ -299,5 +308,27 @@ async fn a_message_of_another_conversation_is_not_run_again() {
     assert!(told.contains("of another conversation"), "{told}");
     let outcome = format!("SELECT outcome FROM messages WHERE id = '{parked}'");
     assert_eq!(scene.world.sql(&outcome), "parked");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_delivered_is_told_and_comes_again() {
+    let mut scene = Scene::new().await;
+    let refused = CallError::Refused("the bot may not write here".into());
+    scene.chat.fault("post", "t", [Fault::Fails(refused)]);
+    scene.says("Ada", "t", "echo hi");
+    let parked = "SELECT count(*) FROM deliveries WHERE state = 'parked'";
+    scene.world.until_sql(parked, "1").await;
+    let status = scene.answer("!status").await;
+    assert!(
+        status.contains("1 text not delivered") && status.contains("may not write"),
+        "{status}"
+    );
+    scene.says("Ada", "t", "!retry");
+    scene.quiet().await;
+    let texts = scene.chat.texts("t");
+    assert!(texts.contains(&"hi".to_owned()), "{texts:?}");
+    assert_eq!(scene.world.sql(parked), "0");
+    assert!(scene.answer("!retry").await.contains("No message"));
     scene.end().await;
 }

@@ -7,6 +7,7 @@ use mayfly_domain::{AgentId, Channel, chat::CallError};
 use mayfly_orchestrator::sandbox::fake::Fake;
 use mayfly_tests::{
     chat::{Chat, Fault},
+    engine::run,
     world::{Setup, World},
 };
 
@@ -317,4 +318,23 @@ async fn qu_04_many_replies_in_many_threads_never_wait_for_each_others_connectio
         assert_eq!(ends, expected, "t{n}");
     }
     world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_owed_is_kept_however_long_that_takes() {
+    let chat = Chat::narrow(20);
+    chat.fault("post", "t", [Fault::Hangs]);
+    let world = world(&chat).await;
+    let agent = agent_on(&world, "chat", "t").await;
+    world
+        .say(agent, &format!("echo {}", "0123456789".repeat(20)))
+        .await;
+    let named = "SELECT count(*) FROM parts WHERE blob IS NOT NULL";
+    world.until_sql(named, "1").await;
+    let hash = world.sql("SELECT blob FROM parts WHERE blob IS NOT NULL");
+    let path = world.data_dir().join("blobs").join(&hash[..2]).join(&hash);
+    run("touch", &["-d", "3 days ago", path.to_str().unwrap()]);
+    world.gc().await;
+    assert!(path.exists());
+    world.end_owing(1).await;
 }

@@ -139,6 +139,7 @@ impl Scene {
             )
             .await;
         let open = "SELECT (SELECT count(*) FROM messages WHERE outcome IS NULL)
+            + (SELECT count(*) FROM orders WHERE state != 'done')
             + (SELECT count(*) FROM deliveries WHERE state = 'owed')";
         self.world.until_sql(open, "0").await;
     }
@@ -686,5 +687,77 @@ async fn se_07_what_a_stranger_says_reaches_no_agent_and_no_button() {
     let prompts = "SELECT group_concat(text, '|') FROM (SELECT text FROM messages ORDER BY seq)";
     assert_eq!(scene.world.sql(prompts), "echo one|echo two");
     assert_eq!(scene.count("orders"), "0");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_comes_long_after_it_was_given_is_not_done() {
+    let scene = Scene::new().await;
+    scene.posted(mention("1", "echo one"));
+    scene.quiet().await;
+    let mut late = follow_up("1", "2", "!new");
+    late.at = now() - 20 * 60 * 60 * 1000;
+    scene.posted(late);
+    let texts = scene.texts("1").await;
+    assert!(texts[1].contains("was not done"), "{texts:?}");
+    assert_eq!(scene.count("agents"), "1");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ev_07_what_is_parked_keeps_its_files() {
+    let scene = Scene::new().await;
+    scene.chat.keep_file("f1", b"content");
+    let mut late = mention("1", "cat received/a.txt");
+    late.at = now() - 20 * 60 * 60 * 1000;
+    late.files = vec![file("f1", "a.txt")];
+    scene.posted(late);
+    scene.quiet().await;
+    let kept = "SELECT count(*) FROM message_files";
+    scene.world.until_sql(kept, "1").await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caption_that_comes_after_its_album_began_is_said_too() {
+    let scene = Scene::new().await;
+    let item = |id: &str, text: &str| {
+        let mut item = mention(id, text);
+        item.thread = item.id.channel.thread("");
+        (item.place, item.group) = (Place::Direct, Some("g1".to_owned()));
+        item
+    };
+    scene.posted(item("1", "echo first"));
+    assert_eq!(scene.texts("").await, ["first"]);
+    scene.posted(item("2", "echo caption"));
+    assert_eq!(scene.texts("").await, ["first", "caption"]);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_mended_into_a_command_is_one() {
+    let scene = Scene::new().await;
+    scene.posted(mention("1", "echo one"));
+    scene.quiet().await;
+    scene.edited(mention("1", "!status"));
+    let texts = scene.texts("1").await;
+    assert!(texts[1].contains("nothing runs"), "{texts:?}");
+    assert_eq!(scene.count("ticks"), "1");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_without_a_key_are_each_kept() {
+    let scene = Scene::new().await;
+    for why in ["unreadable", "unknown"] {
+        scene.chat.happens(Event {
+            key: String::new(),
+            happened: Happened::Ignored(why.to_owned()),
+        });
+    }
+    scene
+        .world
+        .until_sql("SELECT count(*) FROM arrivals WHERE state != 'new'", "2")
+        .await;
     scene.end().await;
 }

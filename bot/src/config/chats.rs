@@ -98,6 +98,11 @@ impl SlackSection {
     /// None if it is switched off.
     pub fn config(&self) -> Option<Result<slack::Config, String>> {
         let bot_token = given(&self.bot_token)?;
+        // Without it Slack would look connected, and nothing would ever come.
+        if self.app_token.is_empty() {
+            let told = "Slack's events come by Socket Mode: set app_token or SLACK_APP_TOKEN too";
+            return Some(Err(told.to_owned()));
+        }
         let config = slack::Config {
             bot_token,
             app_token: given(&self.app_token),

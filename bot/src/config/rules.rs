@@ -123,6 +123,16 @@ impl Rules<'_> {
         ] {
             self.hold(key, fault.is_none(), || fault.clone().unwrap_or_default());
         }
+        for (key, address) in [
+            ("slack.api_url", &config.slack.api_url),
+            ("slack.files_url", &config.slack.files_url),
+            ("discord.api_url", &config.discord.api_url),
+            ("telegram.api_url", &config.telegram.api_url),
+        ] {
+            self.hold(key, !address.contains('@'), || {
+                "an address without user and password is wanted".to_owned()
+            });
+        }
         for (platform, _, access) in chats(config) {
             for profile in access.profiles() {
                 let known = config.profiles.0.contains_key(profile);

@@ -221,3 +221,52 @@ fn the_example_never_lies() {
     }
     assert_eq!(read(&text, &[]).config, Config::default());
 }
+
+const SLACK: &str = "xoxb-4200000001-4200000002-FakeTokenOfNobody0123456789";
+const TELEGRAM: &str = "4200000001:AAFake-token_of_nobody_0123456789abcdefg";
+
+#[test]
+fn cf_02_a_platform_is_switched_on_by_names_people_know_and_closed_until_it_is_opened() {
+    let loaded = read(
+        "",
+        &[
+            ("TELEGRAM_BOT_TOKEN", TELEGRAM),
+            ("MAYFLY__TELEGRAM__BOT_TOKEN", ""),
+        ],
+    );
+    assert_eq!(loaded.config.telegram.bot_token, TELEGRAM);
+    let told = loaded.warnings.join("\n");
+    assert!(
+        told.contains("nobody may speak") && told.contains("only direct messages"),
+        "{told}"
+    );
+    assert!(!format!("{:?}", loaded.entries).contains(TELEGRAM));
+    assert!(loaded.config.secrets().contains(&TELEGRAM.to_owned()));
+}
+
+#[test]
+fn a_platform_that_could_not_work_is_refused_in_a_sentence_without_its_token() {
+    let rule = "[telegram.channels.\"-100\"]\nprofile = \"nowhere\"\n";
+    for (file, environment, told) in [
+        ("", ("SLACK_BOT_TOKEN", SLACK), "SLACK_APP_TOKEN too"),
+        ("", ("TELEGRAM_BOT_TOKEN", SLACK), "wrong kind"),
+        (
+            "[telegram]\napi_url = \"https://u:hunter2@x.io\"",
+            ("A", ""),
+            "without user and password",
+        ),
+        (rule, ("A", ""), "no profile \"nowhere\""),
+        (
+            "[slack]\nallowed_user = []",
+            ("A", ""),
+            "did you mean \"allowed_users\"",
+        ),
+    ] {
+        let faults = refused(file, &[environment]).to_string();
+        assert!(faults.contains(told), "{told}: {faults}");
+        assert!(
+            !faults.contains(SLACK) && !faults.contains("hunter2"),
+            "{faults}"
+        );
+    }
+}

@@ -167,7 +167,11 @@ async fn insert(tx: &mut Tx, incoming: &Incoming, now: i64) -> Result<u64, DbErr
     let (key, event, state) = match &incoming.event {
         Ok(event) => {
             let told = serde_json::to_string(event).expect("events are plain");
-            (event.key.clone(), Some(told), "new")
+            let key = match event.key.is_empty() {
+                true => format!("?{}", digest(&incoming.raw)),
+                false => event.key.clone(),
+            };
+            (key, Some(told), "new")
         }
         Err(_) => (format!("?{}", digest(&incoming.raw)), None, "unknown"),
     };

@@ -106,7 +106,7 @@ impl Db {
         Ok(found)
     }
 
-    /// Whether a delivery or message names this blob, or it was uploaded after this time (unix ms).
+    /// Whether a delivery, a part of one or a message names this blob, or it was uploaded after this time (unix ms).
     pub async fn names_blob(&self, blob: &BlobHash, uploaded: i64) -> Result<bool, DbError> {
         let sql = format!(
             "SELECT count(*) WHERE {NAMED} OR EXISTS
@@ -153,4 +153,5 @@ impl Db {
 }
 
 const NAMED: &str = "EXISTS (SELECT 1 FROM delivery_files WHERE blob = $1)
-    OR EXISTS (SELECT 1 FROM message_files WHERE blob = $1)";
+    OR EXISTS (SELECT 1 FROM message_files WHERE blob = $1)
+    OR EXISTS (SELECT 1 FROM parts WHERE blob = $1)";

@@ -177,8 +177,8 @@ impl Named {
                 registry: row.try_get(2)?,
             })
         });
-        let blobs =
-            "SELECT blob FROM delivery_files UNION SELECT blob FROM message_files ORDER BY blob";
+        let blobs = "SELECT blob FROM delivery_files UNION SELECT blob FROM message_files
+             UNION SELECT blob FROM parts WHERE blob IS NOT NULL ORDER BY blob";
         Ok(Named {
             layers: parsed("layers", column(connection, LAYERS).await?)?,
             bases: parsed("bases", column(connection, BASES).await?)?,

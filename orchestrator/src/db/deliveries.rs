@@ -1,7 +1,7 @@
 //! Replies owed to threads.
 
 use mayfly_domain::{
-    DeliveryId, MessageId, Reply, ReplyFile, ThreadId, ThreadKey, TickId, chat::Button,
+    AgentId, DeliveryId, MessageId, Reply, ReplyFile, ThreadId, ThreadKey, TickId, chat::Button,
 };
 use sqlx::{Any, Row as _, any::AnyRow};
 
@@ -294,6 +294,33 @@ impl Db {
         .execute(self.writer())
         .await?;
         Ok(())
+    }
+
+    /// How much of an agent's could not be delivered, and the newest reason.
+    pub async fn undelivered(&self, agent: AgentId) -> Result<Option<(u64, String)>, DbError> {
+        let rows = sqlx::query(
+            "SELECT COALESCE(d.reason, '') FROM deliveries d JOIN threads t ON t.id = d.thread
+             WHERE t.agent = $1 AND d.state = 'parked' ORDER BY d.created_at DESC, d.id DESC",
+        )
+        .bind(agent.to_string())
+        .fetch_all(self.reader())
+        .await?;
+        let Some(newest) = rows.first() else {
+            return Ok(None);
+        };
+        Ok(Some((rows.len() as u64, newest.try_get(0)?)))
+    }
+
+    /// What could not be delivered of an agent's is owed again, from where it was left. How much.
+    pub async fn owe_again(&self, agent: AgentId) -> Result<u64, DbError> {
+        let again = sqlx::query(
+            "UPDATE deliveries SET state = 'owed', next_at = 0, attempts = 0, reason = NULL
+             WHERE state = 'parked' AND thread IN (SELECT id FROM threads WHERE agent = $1)",
+        )
+        .bind(agent.to_string())
+        .execute(self.writer())
+        .await?;
+        Ok(again.rows_affected())
     }
 
     /// How many deliveries are owed.

@@ -35,6 +35,18 @@ pub enum Ask {
     },
 }
 
+impl Ask {
+    /// Whether it ends something, which must not wait.
+    pub fn is_stop(&self) -> bool {
+        let order = match self {
+            Ask::Order(order) => Some(order),
+            Ask::Pressed { order, .. } => order.as_ref(),
+            Ask::Mistake(_) => None,
+        };
+        matches!(order, Some(Order::Stop { .. }))
+    }
+}
+
 /// One that is to be done.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenOrder {
@@ -135,7 +147,21 @@ impl Db {
         )
         .fetch_all(self.reader())
         .await?;
-        rows.iter().map(open_order).collect()
+        let mut open = Vec::new();
+        for row in &rows {
+            match open_order(row) {
+                Ok(order) => open.push(order),
+                // One that cannot be read holds up no other.
+                Err(error @ DbError::Row { .. }) => {
+                    tracing::error!(
+                        error = crate::observe::chain(&error),
+                        "command not readable"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(open)
     }
 
     /// Somebody pressed it who may not: it is as it was.

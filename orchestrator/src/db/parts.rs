@@ -25,6 +25,13 @@ impl What {
         }
     }
 
+    fn blob(&self) -> Option<&str> {
+        match self {
+            What::Text(_) => None,
+            What::File(file) => Some(file.blob.as_str()),
+        }
+    }
+
     fn stored(&self) -> String {
         match self {
             What::Text(content) => content.0.clone(),
@@ -145,13 +152,14 @@ impl Db {
                 None => Stage::Prepared,
             };
             sqlx::query(
-                "INSERT INTO parts (delivery, position, kind, content, state, post, unsure_at)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (delivery, position) DO NOTHING",
+                "INSERT INTO parts (delivery, position, kind, content, blob, state, post, unsure_at)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (delivery, position) DO NOTHING",
             )
             .bind(delivery.to_string())
             .bind(position as i64)
             .bind(what.kind())
             .bind(what.stored())
+            .bind(what.blob())
             .bind(stage.as_str())
             .bind(taken.map(|standing| standing.post.as_str()))
             .bind(taken.and_then(|standing| standing.unsure_at))

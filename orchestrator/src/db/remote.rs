@@ -39,7 +39,8 @@ impl Db {
                (SELECT COALESCE(SUM(f.size), 0) FROM message_files f WHERE f.message = r.message)
              FROM remote_files r JOIN messages m ON m.id = r.message
              JOIN threads t ON t.id = m.thread
-             WHERE r.state = 'wanted' AND (r.next_at <= $1 OR r.next_at > $2)
+             WHERE r.state = 'wanted' AND (m.outcome IS NULL OR m.outcome = 'parked')
+             AND (r.next_at <= $1 OR r.next_at > $2)
              ORDER BY r.message, r.position LIMIT $3",
         )
         .bind(now)
@@ -96,6 +97,25 @@ impl Db {
         sqlx::query(
             "UPDATE remote_files SET attempts = attempts + 1, reason = $3, next_at = $4
              WHERE message = $1 AND position = $2",
+        )
+        .bind(wanted.message.to_string())
+        .bind(wanted.position)
+        .bind(why)
+        .bind(next_at)
+        .execute(self.writer())
+        .await?;
+        Ok(None)
+    }
+
+    /// The same, and this was no try.
+    pub async fn file_has_no_room(
+        &self,
+        wanted: &Wanted,
+        why: &str,
+        next_at: i64,
+    ) -> Result<Option<AgentId>, DbError> {
+        sqlx::query(
+            "UPDATE remote_files SET reason = $3, next_at = $4 WHERE message = $1 AND position = $2",
         )
         .bind(wanted.message.to_string())
         .bind(wanted.position)

@@ -51,8 +51,6 @@ pub struct Known {
 /// What becomes of a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Becomes {
-    /// Nothing, for now: a later event about it may change that.
-    Nothing(Why),
     /// A message of its own, which may start after this time.
     Message {
         /// From now.
@@ -75,6 +73,8 @@ pub enum Becomes {
     FollowsUp {
         /// Files that came late.
         files: Vec<RemoteFile>,
+        /// Text that came late; of a post that was told before there is none.
+        text: String,
     },
 }
 
@@ -124,8 +124,9 @@ pub fn joined(earlier: &Posted, later: &Posted) -> Posted {
     whole
 }
 
-/// What becomes of a post by the event that has come.
-pub fn posted(known: &Known, event: &Posted) -> Becomes {
+/// What becomes of a post by the event that has come, or why nothing does for now: a later event about
+/// it may change that.
+pub fn posted(known: &Known, event: &Posted) -> Result<Becomes, Why> {
     let whole = match &known.post {
         Some((earlier, _)) => joined(earlier, event),
         None => event.clone(),
@@ -134,25 +135,26 @@ pub fn posted(known: &Known, event: &Posted) -> Becomes {
         let files = new_files(earlier, event);
         let completed = whole.twin.is_none() && earlier.twin.is_some();
         return match part.progress {
-            Progress::Waits if completed || !files.is_empty() => Becomes::Joins {
+            Progress::Waits if completed || !files.is_empty() => Ok(Becomes::Joins {
                 message: part.message,
                 files,
                 text: None,
                 after: patience(&whole),
-            },
-            Progress::Begun | Progress::Settled if !files.is_empty() => {
-                Becomes::FollowsUp { files }
-            }
-            _ => Becomes::Nothing(Why::Repeated),
+            }),
+            Progress::Begun | Progress::Settled if !files.is_empty() => Ok(Becomes::FollowsUp {
+                files,
+                text: String::new(),
+            }),
+            _ => Err(Why::Repeated),
         };
     }
     if !is_for_us(known, &whole) {
-        return Becomes::Nothing(Why::NotToUs);
+        return Err(Why::NotToUs);
     }
     if let Some(why) = refusal(known, &whole) {
-        return Becomes::Nothing(why);
+        return Err(why);
     }
-    match known.group {
+    Ok(match known.group {
         Some(Part {
             message,
             progress: Progress::Waits,
@@ -162,12 +164,15 @@ pub fn posted(known: &Known, event: &Posted) -> Becomes {
             files: whole.files.clone(),
             after: ALBUM,
         },
-        Some(_) => Becomes::FollowsUp { files: whole.files },
+        Some(_) => Becomes::FollowsUp {
+            files: whole.files,
+            text: whole.text,
+        },
         None if known.late => Becomes::Parked,
         None => Becomes::Message {
             after: patience(&whole),
         },
-    }
+    })
 }
 
 /// What an edit means.

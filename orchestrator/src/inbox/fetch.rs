@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::{
     bell::Bell,
-    blobs::Blobs,
+    blobs::{BlobError, Blobs},
     clock,
     db::{Db, DbError, remote::Wanted},
     observe,
@@ -25,8 +25,10 @@ use crate::{
 const POLL: Duration = Duration::from_secs(2);
 /// Files fetched at once.
 const AT_ONCE: usize = 4;
-/// Tries of one file.
-const TRIES: u32 = 5;
+/// Tries of one file: a platform may be down for some minutes.
+const TRIES: u32 = 9;
+/// Between two looks for room.
+const NO_ROOM: Duration = Duration::from_secs(10);
 /// Longest time without a byte.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Bytes read at once.
@@ -55,6 +57,8 @@ enum Missing {
     Yet(String, Option<Duration>),
     /// It never will; a sentence.
     Never(String),
+    /// There is no room for it here: no fault of the file, and no try.
+    NoRoom(String),
 }
 
 impl Fetcher {
@@ -94,6 +98,11 @@ impl Fetcher {
                 let next_at = clock::unix_ms() + pause.as_millis() as i64;
                 self.db.file_waits(&wanted, &why, next_at).await
             }
+            Err(Missing::NoRoom(why)) => {
+                tracing::warn!(message = %wanted.message, error = why, "a file waits for room");
+                let next_at = clock::unix_ms() + NO_ROOM.as_millis() as i64;
+                self.db.file_has_no_room(&wanted, &why, next_at).await
+            }
             Err(Missing::Yet(why, _) | Missing::Never(why)) => {
                 tracing::warn!(message = %wanted.message, error = why, "a file is left out");
                 let told = format!(
@@ -131,7 +140,7 @@ impl Fetcher {
             .map_err(|error| Missing::Never(error.to_string()))?;
         fits(file.size.unwrap_or_default())?;
         let mut body = begin(platform.as_ref(), file).await?;
-        let mut blob = self.blobs.begin().await.map_err(|error| yet(&error))?;
+        let mut blob = self.blobs.begin().await.map_err(here)?;
         let mut chunk = Vec::with_capacity(CHUNK);
         loop {
             chunk.clear();
@@ -140,7 +149,7 @@ impl Fetcher {
             if read.map_err(|error| yet(&error))? == 0 {
                 break;
             }
-            blob.push(&chunk).await.map_err(|error| yet(&error))?;
+            blob.push(&chunk).await.map_err(here)?;
             fits(blob.size())?;
         }
         if wanted.bytes_before + blob.size() > self.limits.message_mib << 20 {
@@ -148,7 +157,7 @@ impl Fetcher {
             let told = format!("the message's files have more than {most} MiB together");
             return Err(Missing::Never(told));
         }
-        blob.finish().await.map_err(|error| yet(&error))
+        blob.finish().await.map_err(here)
     }
 }
 
@@ -160,6 +169,13 @@ async fn begin(platform: &dyn Platform, file: &RemoteFile) -> Result<Body, Missi
         CallError::Limited { reason, after } => Missing::Yet(reason, Some(after)),
         other => Missing::Yet(other.to_string(), None),
     })
+}
+
+fn here(error: BlobError) -> Missing {
+    match error.is_full() {
+        true => Missing::NoRoom(observe::chain(&error)),
+        false => yet(&error),
+    }
 }
 
 fn yet(error: &dyn std::error::Error) -> Missing {

@@ -108,7 +108,12 @@ impl Orders {
             Some(tick) => self.db.tick(tick).await?.and_then(|tick| tick.progress),
             None => None,
         };
-        Ok(told::status(&agent, progress.as_deref()))
+        let undelivered = self.db.undelivered(order.agent).await?;
+        Ok(told::status(
+            &agent,
+            progress.as_deref(),
+            undelivered.as_ref(),
+        ))
     }
 
     async fn stop(
@@ -247,7 +252,13 @@ impl Orders {
                 .map(|id| id.to_string()),
         };
         let Some(wanted) = wanted else {
-            return Ok(told::plain("No message of this conversation is parked."));
+            return Ok(match self.db.owe_again(order.agent).await? {
+                0 => told::plain("No message of this conversation is parked."),
+                again => told::plain(format!(
+                    "{} that could not be delivered come again.",
+                    told::count(again, "text")
+                )),
+            });
         };
         let of_another =
             || RequestError::Conflict("that message is of another conversation".into());
@@ -310,7 +321,6 @@ impl Orders {
         pressed: &Pressed,
         label: &str,
     ) -> Option<Said> {
-        let platform = self.platforms.get(order.thread.platform.as_str());
         let Some(wanted) = wanted else {
             self.answer_press(pressed, "Somebody else has decided already.")
                 .await;
@@ -324,16 +334,25 @@ impl Orders {
             }
             return Some(told::plain(told));
         }
+        let said = self.done(order, wanted).await;
         self.answer_press(pressed, label).await;
-        if let Some(platform) = platform {
-            let told = format!("{label}: {}", pressed.by.name);
-            let line = platform.line(&told, &[]);
-            let edit = platform.edit(&order.thread, &pressed.on.id, &line);
-            if let Ok(Err(error)) = tokio::time::timeout(platform.patience(), edit).await {
-                tracing::debug!(%error, "the buttons stay");
-            }
+        // A post of progress is the outbox's: a second writer's word could stand over the reply.
+        if !order.ask.is_stop() {
+            self.close_question(order, pressed, label).await;
         }
-        Some(self.done(order, wanted).await)
+        Some(said)
+    }
+
+    /// The question says how it was decided, without buttons.
+    async fn close_question(&self, order: &OpenOrder, pressed: &Pressed, label: &str) {
+        let Some(platform) = self.platforms.get(order.thread.platform.as_str()) else {
+            return;
+        };
+        let line = platform.line(&format!("{label}: {}", pressed.by.name), &[]);
+        let edit = platform.edit(&order.thread, &pressed.on.id, &line);
+        if let Ok(Err(error)) = tokio::time::timeout(platform.patience(), edit).await {
+            tracing::debug!(%error, "the buttons stay");
+        }
     }
 
     async fn answer_press(&self, pressed: &Pressed, text: &str) {

@@ -24,9 +24,7 @@ pub(super) fn plain(text: impl Into<String>) -> Said {
 }
 
 pub(super) fn interrupted() -> Said {
-    plain(
-        "Mayfly was restarted in the middle of this command, which may have been done or not: `!history` shows it.",
-    )
+    plain("This command was cut in its middle and may have been done or not: `!history` shows it.")
 }
 
 pub(super) fn help() -> Said {
@@ -40,7 +38,11 @@ pub(super) fn help() -> Said {
     ))
 }
 
-pub(super) fn status(agent: &AgentView, progress: Option<&str>) -> Said {
+pub(super) fn status(
+    agent: &AgentView,
+    progress: Option<&str>,
+    undelivered: Option<&(u64, String)>,
+) -> Said {
     let now = match (agent.running, progress) {
         (Some(tick), Some(progress)) => format!("tick `{}` is at: {progress}", tick.short()),
         (Some(tick), None) => format!("tick `{}` runs", tick.short()),
@@ -57,6 +59,12 @@ pub(super) fn status(agent: &AgentView, progress: Option<&str>) -> Said {
         lines.push(format!(
             "{} parked: `!retry` runs the newest again.",
             count(agent.parked, "message")
+        ));
+    }
+    if let Some((number, reason)) = undelivered {
+        lines.push(format!(
+            "{} not delivered ({reason}): `!retry` sends them again.",
+            count(*number, "text")
         ));
     }
     lines.push(format!(
@@ -141,7 +149,7 @@ pub(super) fn question(text: String, yes: &str, order: Order) -> Said {
     }
 }
 
-fn count(n: u64, what: &str) -> String {
+pub(super) fn count(n: u64, what: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{n} {what}{s}")
 }

@@ -27,6 +27,8 @@ const SHOW_AFTER: i64 = 2000;
 const AGAIN: i64 = 15_000;
 /// A post of progress older than this is not taken over by the reply, since an edit tells nobody.
 pub(super) const TOLD: i64 = 15_000;
+/// Longest that a sign of being busy may hold up what is owed.
+const COURTESY: Duration = Duration::from_secs(10);
 /// Between two signs of being busy where the platform did not take one.
 const NOT_TAKEN: Duration = Duration::from_secs(30);
 
@@ -174,7 +176,9 @@ impl Writer {
 
     /// Shows that somebody is busy; until when that holds.
     pub(super) async fn show_busy(caller: &Caller, thread: ThreadKey) -> Instant {
-        let shown = caller.call(|platform| Box::pin(async move { platform.busy(&thread).await }));
+        let shown = caller.call_within(COURTESY, |platform| {
+            Box::pin(async move { platform.busy(&thread).await })
+        });
         Instant::now() + shown.await.unwrap_or(NOT_TAKEN)
     }
 }

@@ -49,6 +49,8 @@ pub(super) enum NotYet {
     Again(Duration),
     /// Its content cannot be read.
     Blob(BlobError),
+    /// What is stored of it cannot be read, now or later.
+    Broken(DbError),
     /// The process comes to rest: left to the next start, as after a crash.
     Rest,
 }
@@ -126,6 +128,7 @@ impl Writer {
             NotYet::Call(CallError::Moved(to)) => return self.moved(owed, &to).await,
             NotYet::Call(error) => (error.to_string(), pause(&error, owed.attempts)),
             NotYet::Blob(error) => (observe::chain(&error), Some(grown(owed.attempts))),
+            NotYet::Broken(error) => (observe::chain(&error), None),
         };
         match pause {
             Some(_) => tracing::info!(delivery = %owed.id, error = told, "delivery is tried again"),
@@ -170,13 +173,17 @@ impl Writer {
         }
     }
 
-    /// The same, for what lies between two steps.
+    /// The same, for what lies between two steps; what breaks a rule is not tried for ever.
     pub(super) async fn step<'a, T>(
         &self,
         owed: &Owed,
-        step: impl FnMut() -> BoxFuture<'a, Result<T, DbError>>,
+        mut step: impl FnMut() -> BoxFuture<'a, Result<T, DbError>>,
     ) -> Result<T, NotYet> {
-        self.record(owed, step).await.ok_or(NotYet::Rest)
+        match step().await {
+            Ok(done) => Ok(done),
+            Err(error) if error.is_lasting() => Err(NotYet::Broken(error)),
+            Err(_) => self.record(owed, step).await.ok_or(NotYet::Rest),
+        }
     }
 }
 

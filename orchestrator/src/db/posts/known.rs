@@ -1,0 +1,118 @@
+//! What is known of a post, its album, its author and its conversation when an event comes.
+
+use mayfly_domain::{Channel, MessageId, PostId, Posted, ThreadKey};
+use sqlx::{AnyConnection, Row as _};
+
+use super::super::{DbError, Tx, parse, parse_opt};
+use crate::inbox::decide::{Part, Progress};
+
+/// What earlier events told of a post of somebody else's, and the message it is part of.
+pub(super) async fn earlier(
+    tx: &mut Tx,
+    id: &PostId,
+) -> Result<Option<(Posted, Option<Part>)>, DbError> {
+    let row = sqlx::query("SELECT told, message FROM posts WHERE channel = $1 AND id = $2")
+        .bind(id.channel.to_string())
+        .bind(&id.id)
+        .fetch_optional(&mut **tx)
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    let told: Option<String> = row.try_get(0)?;
+    let Some(told) = told.and_then(|told| serde_json::from_str(&told).ok()) else {
+        return Ok(None);
+    };
+    let message: Option<String> = row.try_get(1)?;
+    let message = parse_opt("posts", &id.id, "message", message.as_deref())?;
+    let part = match message {
+        Some(message) => Some(progress(tx, message).await?),
+        None => None,
+    };
+    Ok(Some((told, part)))
+}
+
+pub(super) async fn album_of(
+    tx: &mut Tx,
+    id: &PostId,
+    album: &str,
+) -> Result<Option<Part>, DbError> {
+    let row = sqlx::query(
+        "SELECT message FROM posts WHERE channel = $1 AND album = $2 AND message IS NOT NULL LIMIT 1",
+    )
+    .bind(id.channel.to_string())
+    .bind(album)
+    .fetch_optional(&mut **tx)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let message: String = row.try_get(0)?;
+    let message = parse("posts", album, "message", &message)?;
+    Ok(Some(progress(tx, message).await?))
+}
+
+async fn progress(tx: &mut Tx, message: MessageId) -> Result<Part, DbError> {
+    let row = sqlx::query(
+        "SELECT outcome, EXISTS (SELECT 1 FROM ticks t WHERE t.message = m.id) + 0
+         FROM messages m WHERE m.id = $1",
+    )
+    .bind(message.to_string())
+    .fetch_optional(&mut **tx)
+    .await?;
+    let Some(row) = row else {
+        let progress = Progress::Settled;
+        return Ok(Part { message, progress });
+    };
+    let outcome: Option<String> = row.try_get(0)?;
+    let progress = match (outcome, row.try_get::<i64, _>(1)?) {
+        (Some(_), _) => Progress::Settled,
+        (None, 0) => Progress::Waits,
+        (None, _) => Progress::Begun,
+    };
+    Ok(Part { message, progress })
+}
+
+pub(super) async fn thread_of_post(
+    tx: &mut Tx,
+    channel: &Channel,
+    post: &str,
+) -> Result<Option<ThreadKey>, DbError> {
+    // What others said to each other is no conversation of ours.
+    let sql = "SELECT thread FROM posts WHERE channel = $1 AND id = $2
+        AND (told IS NULL OR message IS NOT NULL) AND thread != ''";
+    let row = sqlx::query(sql)
+        .bind(channel.to_string())
+        .bind(post)
+        .fetch_optional(&mut **tx)
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    let key: String = row.try_get(0)?;
+    Ok(Some(parse("posts", post, "thread", &key)?))
+}
+
+/// Messages of programs since a person last wrote in a thread.
+pub(super) async fn bot_turns(tx: &mut Tx, thread: &ThreadKey, most: u32) -> Result<u32, DbError> {
+    let rows = sqlx::query(
+        "SELECT told FROM posts WHERE thread = $1 AND told IS NOT NULL AND message IS NOT NULL
+         ORDER BY created_at DESC, id DESC LIMIT $2",
+    )
+    .bind(thread.to_string())
+    .bind(i64::from(most) + 1)
+    .fetch_all(&mut **tx)
+    .await?;
+    let mut turns = 0;
+    for row in rows {
+        let told: String = row.try_get(0)?;
+        match serde_json::from_str::<Posted>(&told) {
+            Ok(told) if told.by_bot => turns += 1,
+            _ => break,
+        }
+    }
+    Ok(turns)
+}
+
+pub(super) async fn is_deleted(tx: &mut AnyConnection, id: &PostId) -> Result<bool, DbError> {
+    let row = sqlx::query("SELECT deleted FROM posts WHERE channel = $1 AND id = $2")
+        .bind(id.channel.to_string())
+        .bind(&id.id)
+        .fetch_optional(tx)
+        .await?;
+    Ok(row.is_some_and(|row| row.try_get::<i64, _>(0).unwrap_or_default() > 0))
+}
