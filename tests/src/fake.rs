@@ -82,29 +82,13 @@ impl<P: Platform> Served<P> {
     /// Serves on a free port of loopback, on a thread of its own.
     pub fn start(platform: P) -> Self {
         let (platform, book) = (Arc::new(platform), Arc::new(Book::default()));
-        let stop = CancellationToken::new();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        listener.set_nonblocking(true).expect("it can be set");
-        let address = listener.local_addr().expect("it has an address");
-        let (serving, log, stopping) = (platform.clone(), book.clone(), stop.clone());
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            runtime.block_on(async {
-                let listener = TcpListener::from_std(listener).expect("a listener");
-                tokio::select! {
-                    () = accept(listener, serving, log) => {}
-                    () = stopping.cancelled() => {}
-                }
-            });
-        });
+        let (serving, log) = (platform.clone(), book.clone());
+        let (address, stop) = on_a_thread(|listener| accept(listener, serving, log));
         Served {
             platform,
             address,
             book,
-            _stop: stop.drop_guard(),
+            _stop: stop,
         }
     }
 
@@ -125,6 +109,28 @@ impl<P: Platform> Served<P> {
         let ours = calls.iter().filter(|(_, called)| called == name);
         ours.map(|(at, _)| *at).collect()
     }
+}
+
+/// Serves on a free port of loopback, on a thread of its own, as long as the guard is there.
+fn on_a_thread<F: Future<Output = ()>>(
+    serve: impl FnOnce(TcpListener) -> F + Send + 'static,
+) -> (SocketAddr, DropGuard) {
+    let stop = CancellationToken::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.set_nonblocking(true).expect("it can be set");
+    let address = listener.local_addr().expect("it has an address");
+    let stopping = stop.clone();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let listener = TcpListener::from_std(listener).expect("a listener");
+            stopping.run_until_cancelled(serve(listener)).await;
+        });
+    });
+    (address, stop.drop_guard())
 }
 
 #[allow(clippy::disallowed_methods)]

@@ -1,10 +1,12 @@
 //! The WebSocket side of a fake platform, on a port of its own.
 
-use std::{net::SocketAddr, sync::Arc, thread};
+use std::{net::SocketAddr, sync::Arc};
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::{WebSocketStream, tungstenite};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
+
+use super::on_a_thread;
 
 /// One connection.
 pub type Socket = WebSocketStream<TcpStream>;
@@ -26,27 +28,10 @@ pub struct Sockets {
 impl Sockets {
     /// Serves on a free port of loopback, on a thread of its own.
     pub fn start<P: Dialled>(platform: Arc<P>) -> Self {
-        let stop = CancellationToken::new();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        listener.set_nonblocking(true).expect("it can be set");
-        let address = listener.local_addr().expect("it has an address");
-        let stopping = stop.clone();
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            runtime.block_on(async {
-                let listener = TcpListener::from_std(listener).expect("a listener");
-                tokio::select! {
-                    () = accept(listener, platform) => {}
-                    () = stopping.cancelled() => {}
-                }
-            });
-        });
+        let (address, stop) = on_a_thread(|listener| accept(listener, platform));
         Sockets {
             address,
-            _stop: stop.drop_guard(),
+            _stop: stop,
         }
     }
 

@@ -1,0 +1,144 @@
+//! What comes late, what has to wait, what is forgotten.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ev_07_what_comes_long_after_it_was_written_is_not_run_and_told_once() {
+    let scene = Scene::new().await;
+    for n in 0..20 {
+        let mut post = mention("1", "echo late");
+        if n > 0 {
+            post = follow_up("1", &(n + 1).to_string(), "echo late");
+        }
+        post.at = now() - 20 * 60 * 60 * 1000 + n;
+        scene.posted(post);
+    }
+    let texts = scene.texts("1").await;
+    assert_eq!(texts.len(), 1, "{texts:?}");
+    assert!(texts[0].contains("20 h"), "{texts:?}");
+    let parked = "SELECT count(*) FROM messages WHERE outcome = 'parked'";
+    assert_eq!(
+        (&*scene.world.sql(parked), &*scene.count("ticks")),
+        ("20", "0")
+    );
+    scene.posted(follow_up("1", "99", "echo now"));
+    assert_eq!(scene.texts("1").await[1], "now");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qu_01_all_that_comes_while_a_tick_runs_is_answered_in_its_order() {
+    let scene = Scene::new().await;
+    scene.posted(mention("1", "sleep 2; echo 1"));
+    for n in 2..=6 {
+        scene.posted(follow_up("1", &n.to_string(), &format!("echo {n}")));
+    }
+    assert_eq!(scene.texts("1").await, ["1", "2", "3", "4", "5", "6"]);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_platform_told_is_forgotten_after_a_week_and_its_messages_are_not() {
+    let scene = Scene::new().await;
+    scene.posted(mention("1", "echo one"));
+    scene.posted(follow_up("elsewhere", "2", "echo between us"));
+    scene.happens(Happened::Deleted(mention("9", "").id));
+    scene.quiet().await;
+    assert_eq!(scene.count("arrivals"), "3");
+    assert_eq!(scene.count("parts"), "0");
+    let week = 7 * 24 * 60 * 60 * 1000;
+    scene.world.change(&format!(
+        "UPDATE arrivals SET received_at = received_at - {week}"
+    ));
+    scene.world.change(&format!(
+        "UPDATE posts SET created_at = created_at - {week}"
+    ));
+    scene
+        .world
+        .until_sql("SELECT count(*) FROM arrivals", "0")
+        .await;
+    let left = "SELECT group_concat(COALESCE(message IS NOT NULL, 0)) FROM (SELECT message FROM posts ORDER BY told IS NULL)";
+    assert_eq!(scene.world.sql(left), "1,0", "Ada's and ours");
+    // What counts them begins anew, as they do.
+    scene.keys.store(0, Ordering::Relaxed);
+    scene.posted(follow_up("1", "3", "echo two"));
+    assert_eq!(scene.texts("1").await, ["one", "two"]);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qu_03_what_cannot_be_applied_holds_up_its_channel_only_and_not_for_ever() {
+    let scene = Scene::new().await;
+    scene.world.change(
+        "INSERT INTO arrivals (thread, key, raw, received_at, event, seq, state)
+         VALUES ('chat', 'broken', x'00', 0, '{', -1, 'new')",
+    );
+    // As with a profile whose image is missing, the channel waits.
+    scene.world.change(
+        "CREATE TRIGGER poison BEFORE INSERT ON posts WHEN NEW.id = 'poison'
+         BEGIN SELECT RAISE(ABORT, 'no'); END",
+    );
+    let mut poison = mention("poison", "echo x");
+    poison.id.channel = channel("c2");
+    poison.thread = poison.id.channel.thread("t2");
+    scene.posted(poison.clone());
+    for n in 0..150 {
+        let mut chatter = follow_up("t2", &format!("x{n}"), "echo between us");
+        chatter.id.channel = channel("c2");
+        chatter.thread = chatter.id.channel.thread("t3");
+        scene.posted(chatter);
+    }
+    scene.posted(mention("1", "echo one"));
+    let one = "SELECT count(*) FROM deliveries WHERE state = 'sent'";
+    scene.world.until_sql(one, "1").await;
+    assert_eq!(scene.chat.texts("1"), ["one"]);
+    assert!(!scene.world.commands().ready().await.ready);
+    scene.world.change("DROP TRIGGER poison");
+    scene.quiet().await;
+    assert_eq!(scene.chat.texts("t2"), ["x"]);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_comes_long_after_it_was_given_is_not_done() {
+    let scene = Scene::new().await;
+    scene.posted(mention("1", "echo one"));
+    scene.quiet().await;
+    let mut late = follow_up("1", "2", "!new");
+    late.at = now() - 20 * 60 * 60 * 1000;
+    scene.posted(late);
+    let texts = scene.texts("1").await;
+    assert!(texts[1].contains("was not done"), "{texts:?}");
+    assert_eq!(scene.count("agents"), "1");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ev_07_what_is_parked_keeps_its_files() {
+    let scene = Scene::new().await;
+    scene.chat.keep_file("f1", b"content");
+    let mut late = mention("1", "cat received/a.txt");
+    late.at = now() - 20 * 60 * 60 * 1000;
+    late.files = vec![file("f1", "a.txt")];
+    scene.posted(late);
+    scene.quiet().await;
+    let kept = "SELECT count(*) FROM message_files";
+    scene.world.until_sql(kept, "1").await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_without_a_key_are_each_kept() {
+    let scene = Scene::new().await;
+    for why in ["unreadable", "unknown"] {
+        scene.chat.happens(Event {
+            key: String::new(),
+            happened: Happened::Ignored(why.to_owned()),
+        });
+    }
+    scene
+        .world
+        .until_sql("SELECT count(*) FROM arrivals WHERE state != 'new'", "2")
+        .await;
+    scene.end().await;
+}
