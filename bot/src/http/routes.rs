@@ -108,7 +108,7 @@ impl<S: std::marker::Send + Sync, T: DeserializeOwned> FromRequestParts<S> for A
 #[serde(default, deny_unknown_fields)]
 struct Wait {
     /// Seconds to wait for the outcome, at most 600 of them.
-    #[param(minimum = 0, maximum = 18446744073709551615_usize)]
+    #[param(format = "uint64", minimum = 0, maximum = 18446744073709551615_usize)]
     wait: u64,
 }
 
