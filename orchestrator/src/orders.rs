@@ -3,7 +3,7 @@
 
 pub mod grammar;
 mod run;
-mod told;
+pub(crate) mod told;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -128,7 +128,7 @@ impl Orders {
 /// Whether it may be done twice.
 fn repeats(ask: &Ask) -> bool {
     match ask {
-        Ask::Mistake(_) => true,
+        Ask::Mistake(_) | Ask::Stale(_) => true,
         Ask::Order(order) => match order {
             Order::New | Order::Rollback { .. } | Order::Fork { .. } | Order::Retry { .. } => false,
             Order::Help
@@ -138,6 +138,8 @@ fn repeats(ask: &Ask) -> bool {
             | Order::Diff { .. }
             | Order::Usage
             | Order::Export
+            // Its file is owed in the transaction that closes it.
+            | Order::SendAgain { .. }
             | Order::Nothing => true,
         },
         Ask::Pressed { order, .. } => order

@@ -39,7 +39,10 @@ impl Scene {
     }
 
     async fn with(admins: &[&str]) -> Scene {
-        let chat = Chat::new(Duration::from_secs(600));
+        Scene::on(Chat::new(Duration::from_secs(600)), admins).await
+    }
+
+    async fn on(chat: Arc<Chat>, admins: &[&str]) -> Scene {
         let mut access = Access::default();
         access.audience.allowed_users = vec![EVERYONE.to_owned()];
         access.audience.admins = admins.iter().map(|name| (*name).to_owned()).collect();
@@ -330,5 +333,85 @@ async fn what_could_not_be_delivered_is_told_and_comes_again() {
     assert!(texts.contains(&"hi".to_owned()), "{texts:?}");
     assert_eq!(scene.world.sql(parked), "0");
     assert!(scene.answer("!retry").await.contains("No message"));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rb_04_a_file_of_which_nobody_can_tell_comes_again_for_whoever_is_first() {
+    let mut scene = Scene::on(Chat::new(Duration::from_millis(500)), &[]).await;
+    let lost = || Fault::DoneFails(CallError::Unknown("the connection broke".into()));
+    let file = "mkdir -p send; echo a > send/a.txt; echo here";
+    for (press, files) in [("Send again", 2), ("It is there", 3)] {
+        scene.chat.fault("file", "t", [lost()]);
+        scene.says("Ada", "t", file);
+        scene.quiet().await;
+        let question = scene.chat.shown("t").pop().unwrap();
+        assert!(question.text.contains("\"a.txt\" may not have arrived"));
+        let labels: Vec<&str> = question.buttons.iter().map(|b| &*b.label).collect();
+        assert_eq!(labels, ["Send again", "It is there"]);
+        let first = question.buttons.iter().find(|b| b.label == press).unwrap();
+        scene.presses("Eve", "t", &question.id, first);
+        for button in &question.buttons {
+            scene.presses("Ada", "t", &question.id, button);
+        }
+        scene.quiet().await;
+        let texts = scene.chat.texts("t");
+        let shown = texts.iter().filter(|text| *text == "[a.txt]").count();
+        assert_eq!(shown, files, "{texts:?}");
+        assert!(texts.contains(&format!("{press}: Eve")), "{texts:?}");
+        let late = ["Somebody else has decided already."; 2];
+        assert_eq!(
+            scene
+                .chat
+                .answers()
+                .split_off(scene.chat.answers().len() - 2),
+            late
+        );
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_button_whose_file_or_meaning_is_gone_says_so() {
+    let mut scene = Scene::on(Chat::new(Duration::from_millis(500)), &[]).await;
+    let lost = CallError::Unknown("the connection broke".into());
+    scene.chat.fault("file", "t", [Fault::DoneFails(lost)]);
+    scene.says("Ada", "t", "mkdir -p send; echo a > send/a.txt; echo here");
+    scene.quiet().await;
+    let question = scene.chat.shown("t").pop().unwrap();
+    let again = question.buttons[0].clone();
+    let hash = scene
+        .world
+        .sql("SELECT blob FROM buttons WHERE blob IS NOT NULL");
+    let blob = scene
+        .world
+        .data_dir()
+        .join("blobs")
+        .join(&hash[..2])
+        .join(&hash);
+    std::fs::remove_file(blob).unwrap();
+    scene.presses("Ada", "t", &question.id, &again);
+    scene.quiet().await;
+    let texts = scene.chat.texts("t");
+    assert!(
+        texts.last().unwrap().contains("not kept here any more"),
+        "{texts:?}"
+    );
+    scene.world.change("DELETE FROM buttons");
+    scene.presses("Ada", "t", &question.id, &again);
+    scene.quiet().await;
+    let texts = scene.chat.texts("t");
+    assert!(
+        texts.last().unwrap().contains("from too long ago"),
+        "{texts:?}"
+    );
+    assert!(
+        scene
+            .chat
+            .answers()
+            .last()
+            .unwrap()
+            .contains("from too long ago")
+    );
     scene.end().await;
 }

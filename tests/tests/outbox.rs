@@ -269,7 +269,7 @@ async fn fi_a_text_never_waits_for_a_file_and_what_is_missing_is_told() {
         "mkdir -p /work/send; cd /work/send; echo a > a.txt; echo b > b.txt; echo c > c.txt;
         head -c 1100000 /dev/zero > big; echo here";
     world.say(agent, files).await;
-    world.until_sql(&count("sent"), "2").await;
+    world.until_sql(&count("sent"), "3").await;
     let remarks = world.sql(REMARKS);
     for told in [
         "\"a.txt\" could not be sent: files are switched off",

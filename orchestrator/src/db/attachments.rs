@@ -154,4 +154,5 @@ impl Db {
 
 const NAMED: &str = "EXISTS (SELECT 1 FROM delivery_files WHERE blob = $1)
     OR EXISTS (SELECT 1 FROM message_files WHERE blob = $1)
-    OR EXISTS (SELECT 1 FROM parts WHERE blob = $1)";
+    OR EXISTS (SELECT 1 FROM parts WHERE blob = $1)
+    OR EXISTS (SELECT 1 FROM buttons WHERE blob = $1)";

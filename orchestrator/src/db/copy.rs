@@ -178,7 +178,8 @@ impl Named {
             })
         });
         let blobs = "SELECT blob FROM delivery_files UNION SELECT blob FROM message_files
-             UNION SELECT blob FROM parts WHERE blob IS NOT NULL ORDER BY blob";
+             UNION SELECT blob FROM parts WHERE blob IS NOT NULL
+             UNION SELECT blob FROM buttons WHERE blob IS NOT NULL ORDER BY blob";
         Ok(Named {
             layers: parsed("layers", column(connection, LAYERS).await?)?,
             bases: parsed("bases", column(connection, BASES).await?)?,

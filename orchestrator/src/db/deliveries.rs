@@ -5,7 +5,11 @@ use mayfly_domain::{
 };
 use sqlx::{Any, Row as _, any::AnyRow};
 
-use super::{Db, DbError, Tx, parse};
+use super::{
+    Db, DbError, Tx,
+    orders::{Said, say},
+    parse,
+};
 use crate::clock;
 
 /// What a delivery is to the message it belongs to.
@@ -230,12 +234,12 @@ impl Db {
         })
     }
 
-    /// The platform shows it, all but the parts that this says more about.
+    /// The platform shows it, all but the parts that `more` is about.
     pub async fn delivered(
         &self,
         owed: &Owed,
         platform_id: &str,
-        remark: Option<&str>,
+        more: &[Said],
     ) -> Result<(), DbError> {
         let mut tx = self.begin().await?;
         let row = sqlx::query(
@@ -252,14 +256,12 @@ impl Db {
             .bind(owed.id.to_string())
             .execute(&mut *tx)
             .await?;
-        if let (Some(row), Some(remark)) = (row, remark) {
+        if let Some(row) = row {
             let id = owed.id.to_string();
             let thread = parse("deliveries", &id, "thread", &row.try_get::<String, _>(0)?)?;
-            owe(
-                &mut tx,
-                &NewDelivery::remark(thread, owed.message, remark.to_owned()),
-            )
-            .await?;
+            for said in more {
+                say(&mut tx, thread, owed.message, said).await?;
+            }
         }
         tx.commit().await?;
         Ok(())

@@ -33,6 +33,8 @@ pub enum Ask {
         /// What the button said.
         label: String,
     },
+    /// A button was pressed that is forgotten; the press to be answered.
+    Stale(Box<Pressed>),
 }
 
 impl Ask {
@@ -41,7 +43,7 @@ impl Ask {
         let order = match self {
             Ask::Order(order) => Some(order),
             Ask::Pressed { order, .. } => order.as_ref(),
-            Ask::Mistake(_) => None,
+            Ask::Mistake(_) | Ask::Stale(_) => None,
         };
         matches!(order, Some(Order::Stop { .. }))
     }
@@ -103,13 +105,16 @@ async fn insert(
     Ok(id)
 }
 
-/// A press becomes a command, if it is the first on its question. False if the button is not ours.
+/// A press becomes a command, if it is the first on its question, and is answered if its button is
+/// forgotten. False if it is none of ours.
 pub(super) async fn press(tx: &mut AnyConnection, pressed: &Pressed) -> Result<bool, DbError> {
     let row = sqlx::query("SELECT thread, action, question FROM buttons WHERE id = $1")
         .bind(&pressed.button)
         .fetch_optional(&mut *tx)
         .await?;
-    let Some(row) = row else { return Ok(false) };
+    let Some(row) = row else {
+        return stale(tx, pressed).await;
+    };
     let (thread, action, question): (String, String, String) =
         (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let (order, label): (Order, String) =
@@ -134,6 +139,20 @@ pub(super) async fn press(tx: &mut AnyConnection, pressed: &Pressed) -> Result<b
         pressed: Box::new(pressed.clone()),
         label,
     };
+    insert(tx, &thread, &pressed.by, &ask).await?;
+    Ok(true)
+}
+
+async fn stale(tx: &mut AnyConnection, pressed: &Pressed) -> Result<bool, DbError> {
+    let thread = sqlx::query("SELECT id FROM threads WHERE key = $1")
+        .bind(pressed.thread.to_string())
+        .fetch_optional(&mut *tx)
+        .await?;
+    let Some(thread) = thread else {
+        return Ok(false);
+    };
+    let thread: String = thread.try_get(0)?;
+    let ask = Ask::Stale(Box::new(pressed.clone()));
     insert(tx, &thread, &pressed.by, &ask).await?;
     Ok(true)
 }
@@ -287,8 +306,14 @@ impl Db {
     }
 }
 
-async fn say(tx: &mut Tx, thread: ThreadId, order: MessageId, said: &Said) -> Result<(), DbError> {
-    let mut delivery = NewDelivery::remark(thread, order, said.reply.text.clone());
+/// This is owed to a thread, for a message or a command.
+pub(super) async fn say(
+    tx: &mut Tx,
+    thread: ThreadId,
+    of: MessageId,
+    said: &Said,
+) -> Result<(), DbError> {
+    let mut delivery = NewDelivery::remark(thread, of, said.reply.text.clone());
     delivery.reply.files.clone_from(&said.reply.files);
     owe(tx, &delivery).await?;
     if said.buttons.is_empty() {
@@ -315,14 +340,15 @@ async fn add_button(
 ) -> Result<(), DbError> {
     let action = serde_json::to_string(&(order, &button.label)).expect("commands are plain");
     sqlx::query(
-        "INSERT INTO buttons (id, thread, action, question, created_at)
-         VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING",
+        "INSERT INTO buttons (id, thread, action, question, created_at, blob)
+         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING",
     )
     .bind(&button.id)
     .bind(thread.to_string())
     .bind(action)
     .bind(question.to_string())
     .bind(clock::unix_ms())
+    .bind(order.file().map(|file| file.blob.as_str()))
     .execute(&mut **tx)
     .await?;
     Ok(())

@@ -53,15 +53,18 @@ pub enum Stage {
     Sent,
     /// It cannot be shown.
     Parked,
+    /// Nobody can tell whether it is shown: a person is asked.
+    Doubtful,
 }
 
 impl Stage {
-    const ALL: [Stage; 5] = [
+    const ALL: [Stage; 6] = [
         Stage::Prepared,
         Stage::Asked,
         Stage::Placed,
         Stage::Sent,
         Stage::Parked,
+        Stage::Doubtful,
     ];
 
     fn as_str(self) -> &'static str {
@@ -71,6 +74,7 @@ impl Stage {
             Stage::Placed => "placed",
             Stage::Sent => "sent",
             Stage::Parked => "parked",
+            Stage::Doubtful => "doubtful",
         }
     }
 }
@@ -251,6 +255,12 @@ impl Db {
     /// It cannot be shown.
     pub async fn part_parked(&self, part: &Part, reason: &str) -> Result<(), DbError> {
         self.update_part(part, "state = 'parked', reason = $3", Value::Text(reason))
+            .await
+    }
+
+    /// Nobody can tell whether it is shown.
+    pub async fn part_doubtful(&self, part: &Part) -> Result<(), DbError> {
+        self.update_part(part, "state = 'doubtful'", Value::None)
             .await
     }
 

@@ -2,6 +2,7 @@
 //! or `@bot status`.
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use mayfly_domain::ReplyFile;
 use serde::{Deserialize, Serialize};
 
 /// A command as it was given.
@@ -60,6 +61,12 @@ pub enum Order {
     Usage,
     /// The agent's files and history as an archive
     Export,
+    /// Sends a file again that may not have arrived.
+    #[command(skip)]
+    SendAgain {
+        /// Its content is kept as long as its button.
+        file: ReplyFile,
+    },
     /// A question that was answered with no.
     #[command(skip)]
     Nothing,
@@ -109,6 +116,14 @@ impl Order {
             (command.get_name().to_owned(), about.unwrap_or_default())
         });
         named.collect()
+    }
+
+    /// The file that it needs.
+    pub fn file(&self) -> Option<&ReplyFile> {
+        match self {
+            Order::SendAgain { file } => Some(file),
+            _ => None,
+        }
     }
 
     /// Whether it changes what others did.

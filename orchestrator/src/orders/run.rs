@@ -36,6 +36,10 @@ impl Orders {
                 pressed,
                 label,
             } => self.pressed(order, wanted.as_ref(), pressed, label).await,
+            Ask::Stale(pressed) => {
+                self.answer_press(pressed, told::STALE).await;
+                Some(told::plain(told::STALE))
+            }
         }
     }
 
@@ -84,6 +88,7 @@ impl Orders {
             Order::Retry { message } => self.retry(order, message.as_deref()).await,
             Order::Usage => self.usage(order).await,
             Order::Export => self.export(order).await,
+            Order::SendAgain { file } => Ok(self.send_again(file).await),
             Order::Nothing => Ok(told::plain("Nothing was changed.")),
         };
         done.unwrap_or_else(|error| told::plain(format!("Not done: {error}.")))
@@ -274,6 +279,19 @@ impl Orders {
     async fn usage(&self, order: &OpenOrder) -> Result<Said, RequestError> {
         let ticks = self.commands.ticks(order.agent).await?;
         Ok(told::usage(&ticks))
+    }
+
+    async fn send_again(&self, file: &ReplyFile) -> Said {
+        match self.blobs.read(&file.blob).await {
+            Ok(_) => told::file(file.clone()),
+            Err(error) => {
+                tracing::warn!(blob = file.blob.as_str(), %error, "a file is not sent again");
+                told::plain(format!(
+                    "The file \"{}\" is not kept here any more: ask the agent for it.",
+                    file.name
+                ))
+            }
+        }
     }
 
     async fn export(&self, order: &OpenOrder) -> Result<Said, RequestError> {

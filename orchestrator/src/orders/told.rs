@@ -1,6 +1,6 @@
 //! What a thread is told, in Markdown.
 
-use mayfly_domain::{Reply, chat::Button};
+use mayfly_domain::{Reply, ReplyFile, chat::Button};
 
 use super::grammar::Order;
 use crate::{
@@ -12,8 +12,11 @@ use crate::{
 /// Most lines of a difference.
 pub(super) const CHANGES: usize = 40;
 
+/// In answer to a button that is forgotten.
+pub(super) const STALE: &str = "That button is from too long ago, and what it stood for is not kept: say what you want instead.";
+
 /// A text without buttons.
-pub(super) fn plain(text: impl Into<String>) -> Said {
+pub(crate) fn plain(text: impl Into<String>) -> Said {
     Said {
         reply: Reply {
             text: text.into(),
@@ -133,13 +136,43 @@ pub(super) fn usage(ticks: &[TickView]) -> Said {
     ))
 }
 
-/// A question with yes and no.
-pub(super) fn question(text: String, yes: &str, order: Order) -> Said {
-    let button = |label: &str, danger| Button {
+/// A file alone.
+pub(super) fn file(file: ReplyFile) -> Said {
+    Said {
+        reply: Reply {
+            text: String::new(),
+            files: vec![file],
+        },
+        buttons: Vec::new(),
+    }
+}
+
+/// Asks whether a file is there of which nobody can tell.
+pub(crate) fn doubt(file: &ReplyFile) -> Said {
+    let text = format!(
+        "The file \"{}\" may not have arrived, and this platform cannot tell whether it did.",
+        file.name
+    );
+    let again = Order::SendAgain { file: file.clone() };
+    Said {
+        buttons: vec![
+            (button("Send again", false), again),
+            (button("It is there", false), Order::Nothing),
+        ],
+        ..plain(text)
+    }
+}
+
+fn button(label: &str, danger: bool) -> Button {
+    Button {
         id: uuid::Uuid::new_v4().simple().to_string(),
         label: label.to_owned(),
         danger,
-    };
+    }
+}
+
+/// A question with yes and no.
+pub(super) fn question(text: String, yes: &str, order: Order) -> Said {
     Said {
         buttons: vec![
             (button(yes, true), order),

@@ -20,6 +20,7 @@ use crate::{
         deliveries::Owed,
         parts::{Part, Stage},
     },
+    faults,
 };
 
 /// How often its post may be removed by others before the reply is given up.
@@ -137,8 +138,9 @@ impl<'a> Work<'a> {
             .await
     }
 
-    /// Its file is shown; one that cannot be leaves a reason.
+    /// Its file is shown; one that cannot be leaves a reason, and one that may be is a question.
     pub(super) async fn send(&self, part: &Part, file: &ReplyFile) -> Result<(), NotYet> {
+        let (writer, owed) = (self.writer, self.owed);
         let most = self.caller.platform.max_file();
         if file.size > most {
             let told = format!(
@@ -161,11 +163,8 @@ impl<'a> Work<'a> {
             }
             // A second copy would be worse than asking a person.
             Err(NotYet::Call(CallError::Unknown(_))) if asked_before => {
-                let told = format!(
-                    "The file \"{}\" may not have arrived, and this platform cannot tell: ask for it again if it is missing.",
-                    file.name
-                );
-                self.park(part, &told).await
+                let doubtful = || writer.db.part_doubtful(part).boxed();
+                writer.step(owed, doubtful).await
             }
             other => other,
         }
@@ -193,6 +192,7 @@ impl<'a> Work<'a> {
             Box::pin(async move { platform.post_file(&out, staged).await })
         });
         let shown = shown.await;
+        faults::point("deliver.file");
         self.forget_what_was_not_done(part, &shown).await?;
         let post = shown?;
         writer

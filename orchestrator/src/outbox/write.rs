@@ -22,9 +22,11 @@ use crate::{
     db::{
         Db, DbError,
         deliveries::Owed,
-        parts::{Stage, What},
+        orders::Said,
+        parts::{Part, Stage, What},
     },
     faults, observe,
+    orders::told,
 };
 
 /// Between two tries to record something.
@@ -71,7 +73,7 @@ impl Writer {
             Target::Local => {
                 faults::point("deliver.before");
                 faults::point("deliver.after");
-                Ok((owed.id.to_string(), None))
+                Ok((owed.id.to_string(), Vec::new()))
             }
             Target::Chat(caller) => self.show(caller, &owed).await,
             Target::Nobody => Err(NotYet::Call(CallError::Refused(format!(
@@ -80,8 +82,8 @@ impl Writer {
             )))),
         };
         let ended = match shown {
-            Ok((post, remark)) => {
-                let done = || self.db.delivered(&owed, &post, remark.as_deref()).boxed();
+            Ok((post, more)) => {
+                let done = || self.db.delivered(&owed, &post, &more).boxed();
                 self.record(&owed, done).await
             }
             Err(error) => self.failed(&owed, error).await,
@@ -91,8 +93,8 @@ impl Writer {
         }
     }
 
-    /// The platform's id of the first post, and what could not be shown.
-    async fn show(&self, caller: &Caller, owed: &Owed) -> Result<(String, Option<String>), NotYet> {
+    /// The platform's id of the first post, and what is to be said of parts that are not shown.
+    async fn show(&self, caller: &Caller, owed: &Owed) -> Result<(String, Vec<Said>), NotYet> {
         let work = Work::begin(self, caller, owed).await?;
         for part in work.parts().await? {
             if matches!(part.what, What::Text(_)) && part.post.is_none() {
@@ -101,17 +103,14 @@ impl Writer {
         }
         for part in work.parts().await? {
             match (&part.what, part.stage) {
-                (_, Stage::Sent | Stage::Parked) => {}
+                (_, Stage::Sent | Stage::Parked | Stage::Doubtful) => {}
                 (What::Text(content), _) => work.fill(&part, content).await?,
                 (What::File(file), _) => work.send(&part, file).await?,
             }
         }
         let parts = work.parts().await?;
         let first = parts.iter().find_map(|part| part.post.clone());
-        let parked = parts.iter().filter_map(|part| part.reason.as_deref());
-        let parked: Vec<&str> = parked.collect();
-        let remark = (!parked.is_empty()).then(|| parked.join("\n"));
-        Ok((first.unwrap_or_default(), remark))
+        Ok((first.unwrap_or_default(), more_about(&parts)))
     }
 
     async fn failed(&self, owed: &Owed, error: NotYet) -> Option<()> {
@@ -185,6 +184,20 @@ impl Writer {
             Err(_) => self.record(owed, step).await.ok_or(NotYet::Rest),
         }
     }
+}
+
+/// What could not be shown in one text, and a question for each file of which nobody can tell.
+fn more_about(parts: &[Part]) -> Vec<Said> {
+    let parked = parts.iter().filter_map(|part| part.reason.as_deref());
+    let parked: Vec<&str> = parked.collect();
+    let remark = (!parked.is_empty()).then(|| told::plain(parked.join("\n")));
+    let doubt = parts
+        .iter()
+        .filter_map(|part| match (&part.what, part.stage) {
+            (What::File(file), Stage::Doubtful) => Some(told::doubt(file)),
+            _ => None,
+        });
+    remark.into_iter().chain(doubt).collect()
 }
 
 /// Milliseconds until the next try; none where it cannot help.

@@ -6,7 +6,7 @@ use mayfly_tests::{
     server::Server,
 };
 
-use crate::points::PLATFORMS;
+use crate::points::{FILE, PLATFORMS};
 
 /// Where a delivery dies: before and after each of its calls, and before it is recorded.
 const DELIVERY: &[&str] = &[
@@ -99,4 +99,96 @@ fn ev_01_on_slack_nothing_is_lost_and_nothing_seen_twice() {
 #[test]
 fn on_discord_nothing_is_lost_and_nothing_seen_twice() {
     matrix(on_discord, 0);
+}
+
+/// Dies when a file is shown and nobody has recorded it; what the files are called that people see
+/// after that, and the server, at rest.
+fn dies_at_a_file(there: &mut impl Conversation) -> Server {
+    let mut server = Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"));
+    for (name, value) in there.environment() {
+        server.set_env(name, &value);
+    }
+    server.start();
+    there.begin("echo hello");
+    until(&server, there, "hello");
+    until_quiet(&server);
+    server.stop();
+    server.start_with_fault(FILE);
+    // Too long for three posts: the whole of it comes as a file.
+    let word = "0123456789".repeat(150);
+    there.say(&format!("echo {word} > f; cat {}", "f ".repeat(20)));
+    server.wait_dead();
+    assert_eq!(there.files().len(), 1);
+    // An hour later nothing of the call can be on its way any more.
+    server.change("UPDATE parts SET asked_at = asked_at - 3600000 WHERE kind = 'file'");
+    server.start();
+    until_quiet(&server);
+    server
+}
+
+#[test]
+fn rb_04_a_file_that_may_be_there_is_found_on_slack() {
+    let mut there = on_slack();
+    let mut server = dies_at_a_file(&mut there);
+    assert_eq!(there.files().len(), 1);
+    assert!(
+        there
+            .texts()
+            .iter()
+            .all(|text| !text.contains("may not have arrived"))
+    );
+    server.stop();
+}
+
+#[test]
+fn rb_04_a_file_that_may_be_there_is_found_on_discord() {
+    let mut there = on_discord();
+    let mut server = dies_at_a_file(&mut there);
+    assert_eq!(there.files().len(), 1);
+    assert!(
+        there
+            .texts()
+            .iter()
+            .all(|text| !text.contains("may not have arrived"))
+    );
+    server.stop();
+}
+
+/// Telegram can neither be asked nor told: a person decides, once, also after a restart.
+#[test]
+fn rb_04_a_file_that_may_be_there_is_a_question_on_telegram() {
+    let mut there = on_telegram();
+    let mut server = dies_at_a_file(&mut there);
+    assert_eq!(there.files().len(), 1);
+    let asked = |there: &dyn Conversation| {
+        let texts = there.texts().into_iter();
+        texts
+            .filter(|text| text.contains("may not have arrived"))
+            .count()
+    };
+    assert_eq!(asked(&there), 1, "{:?}", there.texts());
+    // Nothing but the button names the content.
+    assert_eq!(server.sql("SELECT count(*) FROM parts"), "0");
+    assert_eq!(server.sql("SELECT count(*) FROM delivery_files"), "0");
+    let hash = server.sql("SELECT blob FROM buttons WHERE blob IS NOT NULL");
+    let blob = server.data_dir().join("blobs").join(&hash[..2]).join(&hash);
+    mayfly_tests::engine::run(
+        "touch",
+        &["-d", "3 days ago", blob.to_str().expect("a path")],
+    );
+    server.kill();
+    server.start();
+    let swept = server.mayfly(&["gc"]);
+    assert!(swept.status.success(), "{swept:?}");
+    assert!(blob.exists());
+    there.press("Send again");
+    server.until("the file again", || match there.files().len() {
+        2 => Ok(()),
+        other => Err(other.to_string()),
+    });
+    until_quiet(&server);
+    assert_eq!(there.files(), ["reply.md", "reply.md"]);
+    // The question is closed: nobody can press it twice.
+    assert_eq!(asked(&there), 0, "{:?}", there.texts());
+    server.stop();
 }
