@@ -6,7 +6,10 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use config::{File, FileFormat, Source as _, Value, ValueKind};
-use mayfly_orchestrator::{agent::profile::Profile, inbox::access::ChannelRule};
+use mayfly_orchestrator::{
+    agent::profile::Profile,
+    inbox::access::{Audience, ChannelRule},
+};
 use serde_json::{Map, Value as Json};
 
 use super::{Config, Sources, chats::NAMES};
@@ -88,6 +91,31 @@ fn default_channel() -> Json {
     serde_json::to_value(ChannelRule::default()).expect("the defaults are plain data")
 }
 
+/// What a channel may say: its lists are lists, though by default it has none.
+fn channel_schema() -> Json {
+    let mut schema = default_channel();
+    let lists = serde_json::to_value(Audience::default()).expect("the defaults are plain data");
+    for (key, list) in lists.as_object().into_iter().flatten() {
+        schema[key] = list.clone();
+    }
+    schema
+}
+
+/// The keys of a variable's name: in small letters, but for names that people chose.
+fn keys_of(name: &str) -> Option<Vec<String>> {
+    let written: Vec<&str> = name.strip_prefix(PREFIX)?.split("__").collect();
+    let mut keys: Vec<String> = written.iter().map(|key| key.to_lowercase()).collect();
+    let chosen = match keys.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [_, "channels", _, ..] => Some(2),
+        ["profiles", _, "env", _, ..] => Some(3),
+        _ => None,
+    };
+    if let Some(at) = chosen {
+        keys[at] = written[at].to_owned();
+    }
+    Some(keys)
+}
+
 /// What may stand at a path.
 enum Place {
     /// A table with exactly these keys.
@@ -104,7 +132,7 @@ fn place(path: &[&str]) -> Place {
         ["profiles"] | ["profiles", _, "env"] | [_, "channels"] => return Place::Named,
         ["profiles", _, "env", _] => return Place::Leaf(Json::from("")),
         ["profiles", _, rest @ ..] => (default_profile(), rest),
-        ["slack" | "discord" | "telegram", "channels", _, rest @ ..] => (default_channel(), rest),
+        ["slack" | "discord" | "telegram", "channels", _, rest @ ..] => (channel_schema(), rest),
         _ => (defaults(), path),
     };
     for key in rest {
@@ -205,8 +233,8 @@ impl Layers {
         let mut ours: Vec<_> = ours.filter(|(key, _)| key.starts_with("MAYFLY_")).collect();
         ours.sort();
         for (name, text) in ours {
-            let keys = name.strip_prefix(PREFIX).map(str::to_lowercase);
-            let keys: Vec<&str> = keys.iter().flat_map(|keys| keys.split("__")).collect();
+            let keys = keys_of(name).unwrap_or_default();
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
             let Place::Leaf(like) = place(&keys) else {
                 self.warnings.push(unknown_variable(name));
                 continue;
@@ -218,8 +246,10 @@ impl Layers {
             let origin = Origin::Environment(name.clone());
             match typed(text, &like) {
                 Ok(value) => {
-                    if let ["profiles", profile, ..] = keys[..] {
-                        self.profile(profile);
+                    match keys[..] {
+                        ["profiles", profile, ..] => self.profile(profile),
+                        [platform, "channels", id, ..] => self.channel(platform, id),
+                        _ => {}
                     }
                     self.leaf(&keys, value, &origin);
                 }

@@ -67,6 +67,14 @@ pub(super) fn advise(config: &Config) -> Vec<String> {
                 "{platform}: nobody may speak: name people in {platform}.allowed_users by their ids, or write [\"everyone\"]"
             ));
         }
+        for id in access
+            .closed_channels()
+            .filter(|_| on && !access.is_closed())
+        {
+            advice.push(format!(
+                "{platform}: nobody may speak in channel {id}: name people in {platform}.channels.{id}.allowed_users, or leave its empty lists out"
+            ));
+        }
         if on && access.allowed_channels.is_empty() && access.channels.is_empty() {
             advice.push(format!(
                 "{platform}: only direct messages are served: name channels in {platform}.allowed_channels by their ids, or write [\"everyone\"]"

@@ -158,6 +158,37 @@ fn a_list_and_a_profile_can_come_from_the_environment() {
 }
 
 #[test]
+fn names_that_people_chose_keep_their_letters_in_the_environment() {
+    let loaded = read(
+        "",
+        &[
+            ("MAYFLY__SLACK__CHANNELS__C0AbZ9__ALLOWED_USERS", "[\"U1\"]"),
+            ("MAYFLY__SLACK__CHANNELS__C0AbZ9__PROFILE", "shell"),
+            ("MAYFLY__PROFILES__SHELL__ENV__Http_Proxy", "p"),
+        ],
+    );
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let rule = &loaded.config.slack.access.channels["C0AbZ9"];
+    assert_eq!(rule.allowed_users, Some(vec!["U1".to_owned()]));
+    assert_eq!(rule.profile.as_deref(), Some("shell"));
+    assert_eq!(loaded.config.profiles.0["shell"].env["Http_Proxy"], "p");
+    let wrong = [("MAYFLY__SLACK__CHANNELS__C1__ADMINS", "U1")];
+    let told = refused("", &wrong).to_string();
+    assert!(told.contains("a list like"), "{told}");
+}
+
+#[test]
+fn se_06_a_channel_that_an_empty_list_closes_is_told_at_the_start() {
+    let file = "[telegram]\nallowed_users = [\"1\"]\nallowed_channels = [\"everyone\"]\n\
+                [telegram.channels.\"-100\"]\nallowed_users = []\n\
+                [telegram.channels.\"-200\"]\nprofile = \"shell\"\n";
+    let loaded = read(file, &[("TELEGRAM_BOT_TOKEN", TELEGRAM)]);
+    let told = loaded.warnings.join("\n");
+    assert!(told.contains("nobody may speak in channel -100"), "{told}");
+    assert_eq!(loaded.warnings.len(), 1, "{told}");
+}
+
+#[test]
 fn secrets_are_never_shown() {
     let file = "[profiles.shell.env]\nAPI_KEY = \"hunter2\"\nMONKEY_BARS = \"a\"\n";
     let loaded = read(file, &[]);

@@ -30,6 +30,8 @@ use known::{album_of, bot_turns, earlier, is_deleted, thread_of_post};
 pub(super) use moved::{began_as, move_channel};
 
 const MINUTE: i64 = 60 * 1000;
+const BARE: &str =
+    "Say what is to be done, here or with the mention. `!help` tells what else can be said.";
 const LATE_COMMAND: &str = "This command came long after it was given, and was not done.";
 
 /// What came of an event.
@@ -128,6 +130,7 @@ async fn post(
         }
     };
     let ask = match (&becomes, ask) {
+        (Becomes::Prompted, _) => Some(Ask::Mistake(BARE.to_owned())),
         (Becomes::Message { .. }, ask) => ask,
         (Becomes::Parked, Some(_)) => Some(Ask::Mistake(LATE_COMMAND.to_owned())),
         _ => None,
@@ -163,7 +166,10 @@ async fn known(
     Ok(Known {
         bound,
         verdict: access.judge(event, channel),
-        bot_turns: (bot_turns(tx, &event.thread, most).await?, most),
+        bot_turns: match event.by_bot {
+            true => (bot_turns(tx, &event.thread, most).await?, most),
+            false => (0, most),
+        },
         group: match &event.group {
             Some(album) => album_of(tx, &event.id, album).await?,
             None => None,
@@ -204,6 +210,7 @@ async fn message(
             keep(tx, whole, Some(new)).await?;
             return Ok(part_of(new, "late", Applied::nothing()));
         }
+        Becomes::Prompted => return Ok(ignored(Why::Empty.as_str())),
         Becomes::FollowsUp { text, files } => {
             insert_message(tx, lane, new, &whole.author, &text, Duration::ZERO).await?;
             want_files(tx, new, &files).await?;

@@ -24,15 +24,28 @@ pub struct Audience {
     pub admins: Vec<String>,
 }
 
-/// One channel that is served.
+/// One channel that is served. A list that it does not have is the platform's; an empty one is nobody.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChannelRule {
     /// Profile of its agents; the platform's where none is named.
     pub profile: Option<String>,
-    /// Who may speak; the platform's lists where it names nobody.
-    #[serde(flatten)]
-    pub audience: Audience,
+    /// People. With one of this and `allowed_roles` the channel has both of its own.
+    pub allowed_users: Option<Vec<String>>,
+    /// Roles.
+    pub allowed_roles: Option<Vec<String>>,
+    /// Programs of others.
+    pub allowed_bots: Option<Vec<String>>,
+    /// People who may also change what others did, and always speak.
+    pub admins: Option<Vec<String>>,
+}
+
+/// Who may speak in one channel: its own lists, and the platform's where it has none.
+struct Heard<'a> {
+    users: &'a [String],
+    roles: &'a [String],
+    bots: &'a [String],
+    admins: &'a [String],
 }
 
 /// What is served on one platform, and for whom.
@@ -86,11 +99,11 @@ impl Access {
         if posted.place != Place::Direct && !self.serves(channel) {
             return Verdict::ClosedChannel;
         }
-        let audience = self.audience_of(channel);
+        let heard = self.heard_in(channel);
         let author = &posted.author.id;
         let may = match posted.by_bot {
-            true => audience.allowed_bots.contains(author),
-            false => audience.admits(author, &posted.roles),
+            true => heard.bots.contains(author),
+            false => heard.admits(author, &posted.roles),
         };
         if may { Verdict::May } else { Verdict::Stranger }
     }
@@ -113,20 +126,29 @@ impl Access {
 
     /// Whether nobody at all may speak: worth a word at start.
     pub fn is_closed(&self) -> bool {
-        let closed = |audience: &Audience| {
-            audience.allowed_users.is_empty() && audience.allowed_roles.is_empty()
-        };
-        closed(&self.audience) && self.channels.values().all(|rule| closed(&rule.audience))
+        let mut rules = self.channels.values().map(Some);
+        self.heard(None).is_nobody() && rules.all(|rule| self.heard(rule).is_nobody())
+    }
+
+    /// Channels with rules of their own by which nobody may speak there.
+    pub fn closed_channels(&self) -> impl Iterator<Item = &str> {
+        let closed = |rule: &ChannelRule| self.heard(Some(rule)).is_nobody();
+        let rules = self.channels.iter();
+        rules.filter_map(move |(id, rule)| closed(rule).then_some(id.as_str()))
     }
 
     /// Whether somebody may press buttons there.
     pub fn admits(&self, channel: &Channel, who: &str, roles: &[String]) -> bool {
-        self.audience_of(channel).admits(who, roles)
+        self.heard_in(channel).admits(who, roles)
     }
 
-    /// Who may change there what others did; empty where everybody may who may speak.
-    pub fn admins(&self, channel: &Channel) -> &[String] {
-        &self.audience_of(channel).admins
+    /// Who may change there what others did; none where everybody may who may speak.
+    pub fn admins(&self, channel: &Channel) -> Option<&[String]> {
+        let rule = self.channels.get(&channel.channel);
+        match rule.and_then(|rule| rule.admins.as_deref()) {
+            Some(own) => Some(own),
+            None => Some(&self.audience.admins[..]).filter(|all| !all.is_empty()),
+        }
     }
 
     fn serves(&self, channel: &Channel) -> bool {
@@ -138,21 +160,41 @@ impl Access {
                 .any(|allowed| allowed == id || allowed == EVERYONE)
     }
 
-    fn audience_of(&self, channel: &Channel) -> &Audience {
-        match self.channels.get(&channel.channel) {
-            Some(rule) if rule.audience != Audience::default() => &rule.audience,
-            _ => &self.audience,
+    fn heard_in(&self, channel: &Channel) -> Heard<'_> {
+        self.heard(self.channels.get(&channel.channel))
+    }
+
+    fn heard<'a>(&'a self, rule: Option<&'a ChannelRule>) -> Heard<'a> {
+        let all = &self.audience;
+        let mut heard = Heard {
+            users: &all.allowed_users,
+            roles: &all.allowed_roles,
+            bots: &all.allowed_bots,
+            admins: &all.admins,
+        };
+        let Some(rule) = rule else { return heard };
+        // A channel that is kept for some people is not opened by a role that another list names.
+        if rule.allowed_users.is_some() || rule.allowed_roles.is_some() {
+            heard.users = rule.allowed_users.as_deref().unwrap_or_default();
+            heard.roles = rule.allowed_roles.as_deref().unwrap_or_default();
         }
+        heard.bots = rule.allowed_bots.as_deref().unwrap_or(heard.bots);
+        heard.admins = rule.admins.as_deref().unwrap_or(heard.admins);
+        heard
     }
 }
 
-impl Audience {
+impl Heard<'_> {
     fn admits(&self, author: &str, roles: &[String]) -> bool {
         let named = |list: &[String]| list.iter().any(|id| id == author);
-        self.allowed_users.iter().any(|id| id == EVERYONE)
-            || named(&self.allowed_users)
-            || named(&self.admins)
-            || self.allowed_roles.iter().any(|role| roles.contains(role))
+        self.users.iter().any(|id| id == EVERYONE)
+            || named(self.users)
+            || named(self.admins)
+            || self.roles.iter().any(|role| roles.contains(role))
+    }
+
+    fn is_nobody(&self) -> bool {
+        self.users.is_empty() && self.roles.is_empty() && self.admins.is_empty()
     }
 }
 
@@ -246,7 +288,7 @@ mod tests {
             Verdict::May
         );
         let rule = access.channels.get_mut("c1").unwrap();
-        rule.audience.allowed_roles = words(&["r1"]);
+        rule.allowed_roles = Some(words(&["r1"]));
         rule.profile = Some("coder".to_owned());
         assert_eq!(
             judge(&access, &posted(Place::Thread, "u1", &[])),
@@ -260,6 +302,63 @@ mod tests {
             access.profile_of(&posted(Place::Thread, "u9", &[]).id.channel),
             "coder"
         );
+    }
+
+    #[test]
+    fn se_06_a_list_that_a_channel_has_is_its_own_also_when_it_is_empty() {
+        let mut access = Access {
+            audience: Audience {
+                allowed_users: words(&["u1"]),
+                allowed_roles: words(&["r1"]),
+                allowed_bots: words(&["b1"]),
+                admins: words(&["boss"]),
+            },
+            ..Access::default()
+        };
+        let mut robot = posted(Place::Channel, "b1", &[]);
+        robot.by_bot = true;
+        let heard = |access: &Access| {
+            [
+                posted(Place::Channel, "u1", &[]),
+                posted(Place::Channel, "u2", &["r1"]),
+                robot.clone(),
+                posted(Place::Channel, "boss", &[]),
+            ]
+            .map(|post| judge(access, &post) == Verdict::May)
+        };
+        let with = |rule: ChannelRule| {
+            let mut access = access.clone();
+            access.channels.insert("c1".to_owned(), rule);
+            access
+        };
+        let none = Some(Vec::new());
+        let inherits = with(ChannelRule::default());
+        assert_eq!(heard(&inherits), [true; 4]);
+        assert_eq!(inherits.closed_channels().count(), 0);
+        let people = with(ChannelRule {
+            allowed_users: none.clone(),
+            ..ChannelRule::default()
+        });
+        assert_eq!(heard(&people), [false, false, true, true]);
+        let roles = with(ChannelRule {
+            allowed_roles: none.clone(),
+            ..ChannelRule::default()
+        });
+        assert_eq!(heard(&roles), [false, false, true, true]);
+        let closed = with(ChannelRule {
+            allowed_users: none.clone(),
+            allowed_bots: none.clone(),
+            admins: none.clone(),
+            ..ChannelRule::default()
+        });
+        assert_eq!(heard(&closed), [false; 4]);
+        assert_eq!(closed.closed_channels().collect::<Vec<_>>(), ["c1"]);
+        assert!(!closed.is_closed(), "direct conversations are open");
+        let channel = posted(Place::Channel, "x", &[]).id.channel;
+        assert_eq!(closed.admins(&channel), Some(&[][..]));
+        assert_eq!(inherits.admins(&channel), Some(&words(&["boss"])[..]));
+        access.audience.admins.clear();
+        assert_eq!(access.admins(&channel), None);
     }
 
     #[test]

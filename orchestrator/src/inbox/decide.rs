@@ -69,6 +69,8 @@ pub enum Becomes {
     },
     /// A message that is not run: it comes long after it was written.
     Parked,
+    /// Nothing but a word to us: its author is told what can be said.
+    Prompted,
     /// Too late for its message: what is new becomes one more message.
     FollowsUp {
         /// Files that came late.
@@ -151,8 +153,10 @@ pub fn posted(known: &Known, event: &Posted) -> Result<Becomes, Why> {
     if !is_for_us(known, &whole) {
         return Err(Why::NotToUs);
     }
-    if let Some(why) = refusal(known, &whole) {
-        return Err(why);
+    match refusal(known, &whole) {
+        None => {}
+        Some(Why::Empty) if is_call(known, &whole) => return Ok(Becomes::Prompted),
+        Some(why) => return Err(why),
     }
     Ok(match known.group {
         Some(Part {
@@ -217,6 +221,12 @@ fn refusal(known: &Known, whole: &Posted) -> Option<Why> {
         return Some(Why::BotTurns);
     }
     (whole.text.trim().is_empty() && whole.files.is_empty()).then_some(Why::Empty)
+}
+
+/// Somebody calls us and says nothing. What a twin may bring is waited for.
+fn is_call(known: &Known, whole: &Posted) -> bool {
+    let calls = whole.to_us || whole.place == Place::Direct;
+    calls && !whole.by_bot && !known.late && known.group.is_none() && whole.twin.is_none()
 }
 
 fn patience(whole: &Posted) -> Duration {

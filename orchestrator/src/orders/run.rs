@@ -55,11 +55,9 @@ impl Orders {
         let access = self.accesses.get(&order.thread.platform);
         let channel = self.db.channel_began_as(&order.thread.channel()).await;
         let channel = channel.map_err(|error| error.to_string())?;
-        let admins = access.map(|access| access.admins(&channel));
+        let admins = access.and_then(|access| access.admins(&channel));
         let who = &order.author.id;
-        if !wanted.is_weighty()
-            || admins.is_none_or(|admins| admins.is_empty() || admins.contains(who))
-        {
+        if !wanted.is_weighty() || admins.is_none_or(|admins| admins.contains(who)) {
             return Ok(());
         }
         let opener = self.db.opener(order.agent).await;

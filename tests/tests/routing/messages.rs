@@ -205,3 +205,41 @@ async fn a_message_that_is_mended_into_a_command_is_one() {
     assert_eq!(scene.count("ticks"), "1");
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_without_words_is_answered_with_what_can_be_said() {
+    let scene = Scene::new().await;
+    let silent = |id: &str, twin| {
+        let mut post = mention(id, " ");
+        post.twin = twin;
+        post
+    };
+    scene.posted(silent("1", None));
+    let texts = scene.texts("1").await;
+    assert!(texts.len() == 1 && texts[0].contains("!help"), "{texts:?}");
+    // Slack tells of one post twice: the files come with the second, and are a message.
+    scene.chat.keep_file("f1", b"content");
+    scene.posted(silent("2", Some(Twin::Mention)));
+    let mut whole = silent("2", Some(Twin::Message));
+    whole.files = vec![file("f1", "a.txt")];
+    scene.posted(whole);
+    scene.quiet().await;
+    assert_eq!(
+        (&*scene.count("orders"), &*scene.count("messages")),
+        ("1", "1")
+    );
+    scene.posted(silent("3", Some(Twin::Message)));
+    scene.posted(silent("3", Some(Twin::Mention)));
+    assert!(scene.texts("3").await[0].contains("!help"));
+    // Nobody is told who did not call: a sticker in a thread, a program.
+    scene.posted(follow_up("1", "4", ""));
+    let mut robot = silent("5", None);
+    robot.by_bot = true;
+    scene.posted(robot);
+    scene.quiet().await;
+    assert_eq!(scene.count("orders"), "2");
+    // What is added by an edit is run.
+    scene.edited(mention("1", "echo now"));
+    assert_eq!(scene.texts("1").await.last().unwrap(), "now");
+    scene.end().await;
+}

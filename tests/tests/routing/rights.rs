@@ -66,8 +66,10 @@ async fn se_06_who_loses_the_right_to_speak_while_waiting_is_not_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn se_06_rights_are_those_of_the_channel_the_conversation_is_in() {
     let mut access = open_to_all();
-    let mut rule = ChannelRule::default();
-    rule.audience.allowed_users = vec!["ada".to_owned()];
+    let rule = ChannelRule {
+        allowed_users: Some(vec!["ada".to_owned()]),
+        ..ChannelRule::default()
+    };
     access.channels.insert("c1".to_owned(), rule);
     access.allowed_channels = vec!["c1".to_owned()];
     let scene = Scene::with(access).await;
@@ -118,5 +120,38 @@ async fn se_07_what_a_stranger_says_reaches_no_agent_and_no_button() {
     let prompts = "SELECT group_concat(text, '|') FROM (SELECT text FROM messages ORDER BY seq)";
     assert_eq!(scene.world.sql(prompts), "echo one|echo two");
     assert_eq!(scene.count("orders"), "0");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ev_09_a_program_that_opens_a_thread_with_each_post_is_bound_as_well() {
+    let mut access = open_to_all();
+    access.audience.allowed_bots = vec!["robot".to_owned()];
+    access.max_bot_turns = 2;
+    let scene = Scene::with(access).await;
+    let robot = |id: &str, place: &str| {
+        let mut post = mention(id, "echo more");
+        post.thread = channel(place).thread(id);
+        post.id.channel = channel(place);
+        (post.by_bot, post.author.id) = (true, "robot".to_owned());
+        post
+    };
+    for n in 1..5 {
+        scene.posted(robot(&n.to_string(), "c1"));
+        scene.quiet().await;
+    }
+    assert_eq!(scene.count("agents"), "2");
+    // Another channel is another conversation, also where its name begins alike.
+    scene.posted(robot("5", "c12"));
+    scene.quiet().await;
+    assert_eq!(scene.count("agents"), "3");
+    // A person anywhere in the channel starts it anew.
+    scene.posted(mention("6", "echo go on"));
+    scene.quiet().await;
+    for n in 7..10 {
+        scene.posted(robot(&n.to_string(), "c1"));
+        scene.quiet().await;
+    }
+    assert_eq!(scene.count("agents"), "6");
     scene.end().await;
 }

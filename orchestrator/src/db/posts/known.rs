@@ -87,13 +87,25 @@ pub(super) async fn thread_of_post(
     Ok(Some(parse("posts", post, "thread", &key)?))
 }
 
-/// Messages of programs since a person last wrote in a thread.
+/// Messages of programs since a person last wrote, in a thread or in any thread of its channel,
+/// whichever are more: a program that opens a thread with each of its posts is bound as well.
 pub(super) async fn bot_turns(tx: &mut Tx, thread: &ThreadKey, most: u32) -> Result<u32, DbError> {
+    let key = thread.to_string();
+    let here = turns_between(tx, &key, &key, most).await?;
+    // A key is its channel's, a slash, and what the thread is called: all of them lie between these.
+    let channel = thread.channel().to_string();
+    let (from, to) = (format!("{channel}/"), format!("{channel}/{}", char::MAX));
+    Ok(here.max(turns_between(tx, &from, &to, most).await?))
+}
+
+async fn turns_between(tx: &mut Tx, from: &str, to: &str, most: u32) -> Result<u32, DbError> {
     let rows = sqlx::query(
-        "SELECT told FROM posts WHERE thread = $1 AND told IS NOT NULL AND message IS NOT NULL
-         ORDER BY created_at DESC, id DESC LIMIT $2",
+        "SELECT told FROM posts WHERE thread >= $1 AND thread <= $2
+         AND told IS NOT NULL AND message IS NOT NULL
+         ORDER BY created_at DESC, id DESC LIMIT $3",
     )
-    .bind(thread.to_string())
+    .bind(from)
+    .bind(to)
     .bind(i64::from(most) + 1)
     .fetch_all(&mut **tx)
     .await?;
