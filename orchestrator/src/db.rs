@@ -108,6 +108,7 @@ impl DbError {
     pub fn is_lasting(&self) -> bool {
         match self {
             DbError::Row { .. } => true,
+            DbError::Sql(sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => true,
             DbError::Sql(sqlx::Error::Database(error)) => {
                 error.is_unique_violation()
                     || error.is_foreign_key_violation()

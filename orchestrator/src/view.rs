@@ -47,6 +47,24 @@ pub struct AgentView {
     /// What its states take on disk; only where one agent is shown.
     #[serde(default)]
     pub disk: Option<DiskView>,
+    /// What could not be delivered to its thread, newest first, at most 20; only where one agent is
+    /// shown.
+    #[serde(default)]
+    pub undelivered: Vec<UndeliveredView>,
+}
+
+/// Something that a thread was to be told, and could not be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UndeliveredView {
+    /// The message it belongs to: retried, it is sent again. None where it answers a command given
+    /// in the thread; `!retry` there sends it again.
+    pub message: Option<MessageId>,
+    /// Since when it is owed.
+    pub since: i64,
+    /// Why, with the way out.
+    pub reason: String,
+    /// First line of its text, at most 120 characters.
+    pub title: String,
 }
 
 /// One message and what became of it.
@@ -81,6 +99,9 @@ pub struct MessageView {
     pub progress: Option<String>,
     /// What the thread was told.
     pub reply: Option<ReplyView>,
+    /// Why that could not be delivered, with the way out; none where it was, or is under way.
+    #[serde(default)]
+    pub undelivered: Option<String>,
 }
 
 /// A file that was uploaded; a message may name it within a day.

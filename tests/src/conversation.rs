@@ -8,6 +8,17 @@ pub use discord::on_discord;
 pub use slack::on_slack;
 pub use telegram::on_telegram;
 
+/// Why a bot may write no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shut {
+    /// The place was closed for all.
+    Archived,
+    /// The bot was taken out.
+    Removed,
+    /// A person wants nothing of it.
+    Blocked,
+}
+
 /// A conversation on a platform, as the person sees it who began it.
 pub trait Conversation {
     /// What the program is told of the platform.
@@ -24,6 +35,10 @@ pub trait Conversation {
     fn files(&self) -> Vec<String>;
     /// Presses the button of this label.
     fn press(&mut self, label: &str);
+    /// The bot may write there no more; what its operator is told of the way out.
+    fn shut(&mut self, how: Shut) -> &'static str;
+    /// It may again.
+    fn readmit(&mut self);
     /// Goes over to the conversation that the newest text links to.
     fn follow(&mut self, text: &str);
 }

@@ -338,3 +338,53 @@ async fn a_file_that_is_owed_is_kept_however_long_that_takes() {
     assert!(path.exists());
     world.end_owing(1).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_is_parked_with_a_reason_and_holds_up_nothing() {
+    for (broken, told) in [
+        ("UPDATE parts SET state = 'nothing'", "parts.state"),
+        ("UPDATE parts SET kind = 'nothing'", "parts.kind"),
+        ("UPDATE parts SET lost = 'x'", "parts.lost"),
+        (
+            "UPDATE deliveries SET message = 'x' WHERE state = 'owed'",
+            "deliveries.message",
+        ),
+    ] {
+        let chat = Chat::new(LONG);
+        let down = CallError::NotDone("connection refused".into());
+        chat.fault("edit", "t", [Fault::Fails(down)]);
+        let world = world(&chat).await;
+        let agent = agent_on(&world, "chat", "t").await;
+        world.say(agent, "echo first").await;
+        let failed = "SELECT count(*) FROM deliveries WHERE state = 'owed' AND attempts = 1";
+        world.until_sql(failed, "1").await;
+        world.change(broken);
+        world.until_sql(&count("parked"), "1").await;
+        let reason = world.sql("SELECT reason FROM deliveries WHERE state = 'parked'");
+        let (table, column) = told.split_once('.').unwrap();
+        assert!(
+            reason.contains(table) && reason.ends_with(column),
+            "{broken}: {reason}"
+        );
+        world.say(agent, "echo second").await;
+        world.until_sql(&count("sent"), "1").await;
+        assert_eq!(chat.texts("t"), ["second"], "{broken}");
+        world.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_given_up_for_its_removed_posts_gets_as_many_tries_again() {
+    let chat = Chat::new(LONG);
+    let gone = || Fault::Fails(CallError::Gone("removed by an admin".into()));
+    chat.fault("edit", "t", vec![gone(); 5]);
+    let world = world(&chat).await;
+    let agent = agent_on(&world, "chat", "t").await;
+    let message = world.say(agent, "echo here").await.id;
+    world.until_sql(&count("parked"), "1").await;
+    assert_eq!(chat.calls("edit").len(), 4);
+    world.commands().retry(&message.to_string()).await.unwrap();
+    world.until_sql(&count("sent"), "1").await;
+    assert_eq!(chat.texts("t"), ["here"]);
+    world.end().await;
+}

@@ -484,14 +484,14 @@ async fn message(
     Ok(Json(api.wait(id, asked.wait).await?))
 }
 
-/// Puts a parked message back into its lane.
+/// Puts a parked message back into its lane; sends again what could not be delivered of another.
 #[utoipa::path(
     post,
     path = "/v1/messages/{id}/retry",
     tag = "messages",
     params(OfParked),
     request_body = EmptyBody,
-    responses((status = 200, description = "It waits again.", body = MessageView), Conflict, Unavailable)
+    responses((status = 200, description = "It waits again, or its reply is on its way again.", body = MessageView), Conflict, Unavailable)
 )]
 async fn retry(
     State(api): State<Api>,
@@ -534,7 +534,7 @@ async fn gc(State(api): State<Api>, Body(body): Body<GcBody>) -> Answer<GcView> 
     Ok(Json(api.commands.gc(ask).await?))
 }
 
-/// Messages that wait for a person, oldest first.
+/// Messages that wait for a person, or whose reply does, oldest first.
 #[utoipa::path(
     get,
     path = "/v1/parked",

@@ -1,8 +1,10 @@
 //! Agents and what was done to them.
 
-use mayfly_orchestrator::view::{AgentView, DiskView, GcView, RollbackView, StopView};
+use mayfly_orchestrator::view::{
+    AgentView, DiskView, GcView, RollbackView, StopView, UndeliveredView,
+};
 
-use super::{bytes, table::table, time};
+use super::{bytes, one_line, table::table, time};
 use crate::screen::Screen;
 
 pub(crate) fn agents(agents: &[AgentView], screen: Screen) -> String {
@@ -57,7 +59,21 @@ pub(crate) fn agent(agent: &AgentView, screen: Screen) -> String {
         ("forked from", origin),
     ];
     let line = |(name, value): &(&str, String)| format!("{name:12} {value}\n");
-    lines.iter().map(line).collect()
+    let undelivered = agent.undelivered.iter().map(undelivered);
+    lines.iter().map(line).chain(undelivered).collect()
+}
+
+fn undelivered(one: &UndeliveredView) -> String {
+    let again = match one.message {
+        Some(message) => format!("mayfly parked retry {}", message.short()),
+        None => "`!retry` in its thread".to_owned(),
+    };
+    format!(
+        "undelivered  {} \"{}\": {}; once that is mended: {again}\n",
+        time(one.since),
+        one_line(&one.title, 40),
+        one_line(&one.reason, 300),
+    )
 }
 
 fn disk(disk: DiskView) -> String {

@@ -1,5 +1,6 @@
 //! Messages.
 
+use mayfly_domain::MessageOutcome;
 use mayfly_orchestrator::view::MessageView;
 
 use super::{one_line, table::table, time};
@@ -16,6 +17,13 @@ pub(crate) fn state(view: &MessageView) -> String {
     }
 }
 
+/// Why it, or its reply, waits for a person.
+fn why(message: &MessageView) -> &str {
+    let parked = message.outcome == Some(MessageOutcome::Parked);
+    let reply = message.undelivered.as_deref().filter(|_| !parked);
+    reply.or(message.reason.as_deref()).unwrap_or_default()
+}
+
 pub(crate) fn parked(messages: &[MessageView], screen: Screen) -> String {
     let row = |message: &MessageView| {
         [
@@ -23,7 +31,7 @@ pub(crate) fn parked(messages: &[MessageView], screen: Screen) -> String {
             message.agent.short(),
             time(message.created_at),
             message.attempts.to_string(),
-            one_line(message.reason.as_deref().unwrap_or_default(), 60),
+            one_line(why(message), 60),
             one_line(&message.text, 40),
         ]
     };

@@ -32,6 +32,7 @@ fn an_agent() -> AgentView {
         layers: 0,
         forked_from: None,
         disk: None,
+        undelivered: Vec::new(),
     }
 }
 
@@ -148,6 +149,7 @@ fn a_waiting_message_tells_its_place() {
         tick: None,
         progress: None,
         reply: None,
+        undelivered: None,
     };
     assert_eq!(state(&message), "waiting, 2 messages before it");
     message.progress = Some("run".to_owned());

@@ -2,17 +2,21 @@
 
 use mayfly_domain::{AgentId, SandboxRef, SnapshotId, ThreadKey, TickId};
 
-use super::{Commands, NewAgent, RequestError, enough, internal, not_found, only, suffix};
+use super::{
+    Commands, NewAgent, RequestError, enough, history::title, internal, not_found, only, suffix,
+};
 use crate::{
     agent::profile::SHELL,
     bases::BaseError,
     clock,
-    db::{agents::Agent, shown::ShownAgent},
+    db::{agents::Agent, deliveries::Undelivered, shown::ShownAgent},
     observe,
     sandbox::BackendError,
-    view::{AgentView, DiskView, Page, Wanted},
+    view::{AgentView, DiskView, Page, UndeliveredView, Wanted},
 };
 
+/// Most that is told of what could not be delivered.
+const UNDELIVERED: i64 = 20;
 const AGENTS_HINT: &str = ": `mayfly agent list` shows all";
 
 impl Commands {
@@ -86,11 +90,12 @@ impl Commands {
         Ok(self.view(self.shown(id).await?))
     }
 
-    /// One agent, with what its states take on disk.
+    /// One agent, with what its states take on disk and what could not be delivered.
     pub async fn agent_with_disk(&self, id: AgentId) -> Result<AgentView, RequestError> {
         let shown = self.shown(id).await?;
         let cost = self.keeper.cost_of(id).await?;
         let base_bytes = self.keeper.base_bytes(&shown.agent.base).await;
+        let undelivered = self.db.undelivered(id, UNDELIVERED).await?;
         let disk = DiskView {
             own_bytes: cost.own,
             shared_bytes: cost.shared,
@@ -98,6 +103,7 @@ impl Commands {
         };
         Ok(AgentView {
             disk: Some(disk),
+            undelivered: undelivered.into_iter().map(undelivered_view).collect(),
             ..self.view(shown)
         })
     }
@@ -210,6 +216,7 @@ impl Commands {
             layers: shown.layers as u64,
             forked_from: agent.forked_from,
             disk: None,
+            undelivered: Vec::new(),
         }
     }
 
@@ -240,6 +247,15 @@ impl Commands {
                 BaseError::Store(error) => internal(&error),
                 BaseError::Db(error) => internal(&error),
             })
+    }
+}
+
+fn undelivered_view(one: Undelivered) -> UndeliveredView {
+    UndeliveredView {
+        message: one.message,
+        since: one.created_at,
+        reason: one.reason,
+        title: title(&one.begins),
     }
 }
 

@@ -205,6 +205,12 @@ impl Commands {
     }
 }
 
+/// The first line of a text that begins so.
+pub(super) fn title(begins: &str) -> String {
+    let line = begins.trim().lines().next().unwrap_or_default();
+    line.chars().take(TITLE).collect()
+}
+
 fn tick_view(shown: ShownTick) -> TickView {
     let ShownTick {
         tick,
@@ -212,7 +218,6 @@ fn tick_view(shown: ShownTick) -> TickView {
         expired,
         in_head,
     } = shown;
-    let title = begins.trim().lines().next().unwrap_or_default();
     TickView {
         id: tick.id,
         agent: tick.agent,
@@ -235,7 +240,7 @@ fn tick_view(shown: ShownTick) -> TickView {
             layer_bytes: tick.layer_bytes,
             layer_inodes: tick.layer_inodes,
         },
-        title: title.chars().take(TITLE).collect(),
+        title: title(&begins),
         state: tick.after.map(|_| match expired {
             true => "expired".to_owned(),
             false => "kept".to_owned(),

@@ -139,7 +139,7 @@ impl Commands {
         })
     }
 
-    /// Messages that wait for a person, oldest first.
+    /// Messages that wait for a person, or whose reply does, oldest first.
     pub async fn parked(&self) -> Result<Vec<MessageView>, RequestError> {
         let mut views = Vec::new();
         for shown in self.db.parked().await? {
@@ -159,17 +159,23 @@ impl Commands {
         )
     }
 
-    /// Puts a parked message back into its lane with fresh attempts.
+    /// Puts a parked message back into its lane with fresh attempts; of one that is not parked, what
+    /// could not be delivered is sent again.
     pub async fn retry(&self, text: &str) -> Result<MessageView, RequestError> {
         let id = self.parked_message(text).await?;
         enough("message", text)?;
-        if !self.db.unpark(id).await? {
+        let delivers = !self.db.unpark(id).await? && self.db.owe_again_of(id).await? > 0;
+        if delivers {
+            self.bell.ring();
+            return self.message(id).await;
+        }
+        let view = self.message(id).await?;
+        if view.outcome.is_some() {
             return Err(RequestError::Conflict(format!(
                 "message {} is not parked any more",
                 id.short()
             )));
         }
-        let view = self.message(id).await?;
         self.begun.cancel();
         self.queue.offer(view.agent, Duration::ZERO).await;
         Ok(view)
@@ -181,6 +187,7 @@ impl Commands {
             tick,
             files,
             reply,
+            undelivered,
         } = shown;
         let (ahead, progress) = match message.outcome {
             Some(_) => (0, None),
@@ -207,6 +214,7 @@ impl Commands {
                 text: reply.text,
                 files: reply.files,
             }),
+            undelivered,
         })
     }
 

@@ -8,7 +8,7 @@ use sqlx::{Any, Row as _, any::AnyRow};
 use super::{
     Db, DbError, Tx,
     orders::{Said, say},
-    parse,
+    parse, parse_opt,
 };
 use crate::clock;
 
@@ -142,6 +142,33 @@ pub struct Owed {
     pub buttons: Vec<Button>,
 }
 
+/// What could not be delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undelivered {
+    /// The delivery.
+    pub id: DeliveryId,
+    /// The message it belongs to; none where it answers a command.
+    pub message: Option<MessageId>,
+    /// Since when it is owed, unix ms.
+    pub created_at: i64,
+    /// Why, with the way out.
+    pub reason: String,
+    /// How its text begins.
+    pub begins: String,
+}
+
+fn undelivered(row: &AnyRow) -> Result<Undelivered, DbError> {
+    let id: String = row.try_get(0)?;
+    let message: Option<String> = row.try_get(1)?;
+    Ok(Undelivered {
+        message: parse_opt("deliveries", &id, "message", message.as_deref())?,
+        created_at: row.try_get(2)?,
+        reason: row.try_get(3)?,
+        begins: row.try_get(4)?,
+        id: parse("deliveries", &id, "id", &id)?,
+    })
+}
+
 pub(super) async fn owe(tx: &mut Tx, delivery: &NewDelivery) -> Result<(), DbError> {
     sqlx::query(
         "INSERT INTO deliveries (id, thread, message, tick, kind, text, created_at)
@@ -174,7 +201,7 @@ pub(super) async fn owe(tx: &mut Tx, delivery: &NewDelivery) -> Result<(), DbErr
 
 impl Db {
     /// The oldest delivery of each thread, where it may be tried now, oldest first. What comes
-    /// later in a thread waits for what comes first.
+    /// later in a thread waits for what comes first. One that cannot be read is parked.
     pub async fn owed(&self, whose: &Whose, limit: i64) -> Result<Vec<Owed>, DbError> {
         let sql = format!(
             "SELECT d.id, t.key, d.attempts, d.text, d.message, d.created_at, d.buttons FROM deliveries d JOIN threads t ON t.id = d.thread
@@ -197,12 +224,12 @@ impl Db {
         for row in &rows {
             match self.owed_row(row).await {
                 Ok(one) => owed.push(one),
-                // One that cannot be read holds up its own thread only.
-                Err(error @ DbError::Row { .. }) => {
-                    tracing::error!(
-                        error = crate::observe::chain(&error),
-                        "delivery not readable"
-                    );
+                // One that cannot be read would hold up its thread for ever.
+                Err(error) if error.is_lasting() => {
+                    let reason = crate::observe::chain(&error);
+                    tracing::error!(error = reason, "delivery not readable: parked");
+                    let id: String = row.try_get(0)?;
+                    self.settle_failed(&id, &reason, None).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -284,12 +311,21 @@ impl Db {
         reason: &str,
         next_at: Option<i64>,
     ) -> Result<(), DbError> {
+        self.settle_failed(&id.to_string(), reason, next_at).await
+    }
+
+    async fn settle_failed(
+        &self,
+        id: &str,
+        reason: &str,
+        next_at: Option<i64>,
+    ) -> Result<(), DbError> {
         let state = if next_at.is_some() { "owed" } else { "parked" };
         sqlx::query(
             "UPDATE deliveries SET state = $2, reason = $3, next_at = $4, attempts = attempts + 1
              WHERE id = $1",
         )
-        .bind(id.to_string())
+        .bind(id)
         .bind(state)
         .bind(reason)
         .bind(next_at.unwrap_or(0))
@@ -298,31 +334,60 @@ impl Db {
         Ok(())
     }
 
-    /// How much of an agent's could not be delivered, and the newest reason.
-    pub async fn undelivered(&self, agent: AgentId) -> Result<Option<(u64, String)>, DbError> {
+    /// What of an agent's could not be delivered, newest first, and at most so many.
+    pub async fn undelivered(
+        &self,
+        agent: AgentId,
+        most: i64,
+    ) -> Result<Vec<Undelivered>, DbError> {
         let rows = sqlx::query(
-            "SELECT COALESCE(d.reason, '') FROM deliveries d JOIN threads t ON t.id = d.thread
-             WHERE t.agent = $1 AND d.state = 'parked' ORDER BY d.created_at DESC, d.id DESC",
+            "SELECT d.id, m.id, d.created_at, COALESCE(d.reason, ''),
+               substr(ltrim(d.text), 1, 256)
+             FROM deliveries d JOIN threads t ON t.id = d.thread
+             LEFT JOIN messages m ON m.id = d.message
+             WHERE t.agent = $1 AND d.state = 'parked'
+             ORDER BY d.created_at DESC, d.id DESC LIMIT $2",
         )
         .bind(agent.to_string())
+        .bind(most)
         .fetch_all(self.reader())
         .await?;
-        let Some(newest) = rows.first() else {
-            return Ok(None);
-        };
-        Ok(Some((rows.len() as u64, newest.try_get(0)?)))
+        rows.iter().map(undelivered).collect()
     }
 
     /// What could not be delivered of an agent's is owed again, from where it was left. How much.
     pub async fn owe_again(&self, agent: AgentId) -> Result<u64, DbError> {
-        let again = sqlx::query(
+        let of = "thread IN (SELECT id FROM threads WHERE agent = $1)";
+        self.owe_again_where(of, &agent.to_string()).await
+    }
+
+    /// The same for what belongs to one message.
+    pub async fn owe_again_of(&self, message: MessageId) -> Result<u64, DbError> {
+        self.owe_again_where("message = $1", &message.to_string())
+            .await
+    }
+
+    async fn owe_again_where(&self, which: &str, id: &str) -> Result<u64, DbError> {
+        let mut tx = self.begin().await?;
+        // One whose posts were removed so often that it was given up gets as many tries again.
+        let tries = format!(
+            "UPDATE parts SET lost = lost + 1 WHERE post IS NULL AND lost > 0
+             AND delivery IN (SELECT id FROM deliveries WHERE state = 'parked' AND {which})"
+        );
+        let again = format!(
             "UPDATE deliveries SET state = 'owed', next_at = 0, attempts = 0, reason = NULL
-             WHERE state = 'parked' AND thread IN (SELECT id FROM threads WHERE agent = $1)",
-        )
-        .bind(agent.to_string())
-        .execute(self.writer())
-        .await?;
-        Ok(again.rows_affected())
+             WHERE state = 'parked' AND {which}"
+        );
+        let mut count = 0;
+        for sql in [tries, again] {
+            let done = sqlx::query(sqlx::AssertSqlSafe(sql))
+                .bind(id)
+                .execute(&mut *tx)
+                .await?;
+            count = done.rows_affected();
+        }
+        tx.commit().await?;
+        Ok(count)
     }
 
     /// How many deliveries are owed.

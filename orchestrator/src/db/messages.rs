@@ -274,10 +274,12 @@ impl Db {
         Ok(row.try_get(0)?)
     }
 
-    /// Messages whose ids end with these characters, parked ones only.
+    /// Messages whose ids end with these characters: parked ones, and those whose reply is.
     pub async fn parked_ending(&self, suffix: &str) -> Result<Vec<MessageId>, DbError> {
         let rows = sqlx::query(
-            "SELECT id FROM messages WHERE outcome = 'parked' AND REPLACE(id, '-', '') LIKE $1 LIMIT 2",
+            "SELECT id FROM messages WHERE REPLACE(id, '-', '') LIKE $1 AND id IN
+               (SELECT id FROM messages WHERE outcome = 'parked'
+                UNION SELECT message FROM deliveries WHERE state = 'parked') LIMIT 2",
         )
         .bind(format!("%{suffix}"))
         .fetch_all(self.reader())

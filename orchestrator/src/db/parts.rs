@@ -138,7 +138,10 @@ impl Db {
             .bind(delivery.to_string())
             .fetch_all(self.reader())
             .await?;
-        rows.iter().map(|row| part(row, delivery)).collect()
+        let parts = rows.iter().map(|row| part(row, delivery));
+        parts
+            .map(|part| part.map_err(|error| named(error, delivery)))
+            .collect()
     }
 
     /// A delivery is rendered, once. The first part takes over a post that stands.
@@ -310,6 +313,22 @@ impl Db {
         tx.commit().await?;
         Ok(())
     }
+}
+
+/// A value of the wrong kind, by the name of its column.
+fn named(error: DbError, delivery: DeliveryId) -> DbError {
+    let DbError::Sql(sqlx::Error::ColumnDecode { index, .. }) = &error else {
+        return error;
+    };
+    let column = index
+        .parse()
+        .ok()
+        .and_then(|at| COLUMNS.split(", ").nth(at));
+    column.map_or(error, |column| DbError::Row {
+        table: "parts",
+        id: delivery.to_string(),
+        column,
+    })
 }
 
 fn part(row: &AnyRow, delivery: DeliveryId) -> Result<Part, DbError> {

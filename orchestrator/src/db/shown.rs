@@ -57,6 +57,8 @@ pub struct ShownMessage {
     pub files: Vec<Attachment>,
     /// What the thread was told: its newest answer or notice.
     pub reply: Option<Reply>,
+    /// Why something of it could not be delivered.
+    pub undelivered: Option<String>,
 }
 
 /// Sorts after every id.
@@ -221,9 +223,13 @@ impl Db {
         self.shown_messages(which, &[&agent, &before, &most]).await
     }
 
-    /// Messages that wait for a person, oldest first.
+    /// Messages that wait for a person, or whose reply does, oldest first.
     pub async fn parked(&self) -> Result<Vec<ShownMessage>, DbError> {
-        let which = "m.outcome = 'parked' ORDER BY m.created_at, m.id, f.position";
+        let which = "m.id IN (SELECT p.id FROM messages p WHERE p.outcome = 'parked'
+               UNION SELECT u.message FROM deliveries u
+               JOIN threads t ON t.id = u.thread JOIN agents a ON a.id = t.agent
+               WHERE u.state = 'parked' AND a.removed_at IS NULL)
+             ORDER BY m.created_at, m.id, f.position";
         self.shown_messages(which, &[]).await
     }
 
@@ -236,7 +242,9 @@ impl Db {
         // One row per file; a reply without files has one row.
         let sql = format!(
             "SELECT {columns}, (SELECT max(t.id) FROM ticks t WHERE t.message = m.id),
-               d.id, d.text, f.name, f.blob, f.size
+               d.id, d.text, f.name, f.blob, f.size,
+               (SELECT COALESCE(u.reason, '') FROM deliveries u WHERE u.message = m.id
+                 AND u.state = 'parked' ORDER BY u.created_at DESC, u.id DESC LIMIT 1)
              FROM messages m
              LEFT JOIN deliveries d ON m.outcome IS NOT NULL AND d.id =
                (SELECT e.id FROM deliveries e WHERE e.message = m.id AND e.kind <> 'waiting'
@@ -313,6 +321,7 @@ fn shown_message(row: &AnyRow, message: Message) -> Result<ShownMessage, DbError
             text,
             files: Vec::new(),
         }),
+        undelivered: row.try_get(19)?,
     })
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use mayfly_domain::{
-    Pressed, Reply, ReplyFile, ThreadKey, TickId,
+    MessageOutcome, Pressed, Reply, ReplyFile, ThreadKey, TickId,
     chat::{CallError, Platform},
 };
 
@@ -24,6 +24,8 @@ use crate::{
 
 /// Largest archive that is sent into a thread, in bytes.
 const MOST: u64 = 20 << 20;
+/// Most texts that are counted of those that could not be delivered.
+const MANY: i64 = 1000;
 
 impl Orders {
     /// Does it; what is to be said, if anything.
@@ -111,12 +113,8 @@ impl Orders {
             Some(tick) => self.db.tick(tick).await?.and_then(|tick| tick.progress),
             None => None,
         };
-        let undelivered = self.db.undelivered(order.agent).await?;
-        Ok(told::status(
-            &agent,
-            progress.as_deref(),
-            undelivered.as_ref(),
-        ))
+        let undelivered = self.db.undelivered(order.agent, MANY).await?;
+        Ok(told::status(&agent, progress.as_deref(), &undelivered))
     }
 
     async fn stop(
@@ -271,7 +269,10 @@ impl Orders {
             return Err(of_another());
         }
         self.commands.retry(&id.to_string()).await?;
-        Ok(told::plain("It runs again."))
+        Ok(told::plain(match message.outcome {
+            Some(MessageOutcome::Parked) => "It runs again.",
+            _ => "What could not be delivered comes again.",
+        }))
     }
 
     async fn usage(&self, order: &OpenOrder) -> Result<Said, RequestError> {

@@ -4,7 +4,7 @@ use mayfly_domain::{Reply, ReplyFile, chat::Button};
 
 use super::grammar::Order;
 use crate::{
-    db::orders::Said,
+    db::{deliveries::Undelivered, orders::Said},
     snapshot::{Change, ChangeKind, Diff},
     view::{AgentView, TickView},
 };
@@ -44,7 +44,7 @@ pub(super) fn help() -> Said {
 pub(super) fn status(
     agent: &AgentView,
     progress: Option<&str>,
-    undelivered: Option<&(u64, String)>,
+    undelivered: &[Undelivered],
 ) -> Said {
     let now = match (agent.running, progress) {
         (Some(tick), Some(progress)) => format!("tick `{}` is at: {progress}", tick.short()),
@@ -64,10 +64,11 @@ pub(super) fn status(
             count(agent.parked, "message")
         ));
     }
-    if let Some((number, reason)) = undelivered {
+    if let Some(newest) = undelivered.first() {
         lines.push(format!(
-            "{} not delivered ({reason}): `!retry` sends them again.",
-            count(*number, "text")
+            "{} not delivered ({}): `!retry` sends them again.",
+            count(undelivered.len() as u64, "text"),
+            newest.reason
         ));
     }
     lines.push(format!(

@@ -84,8 +84,12 @@ impl Writer {
         let ended = match shown {
             Ok((post, more)) => {
                 let done = || self.db.delivered(&owed, &post, &more).boxed();
-                self.record(&owed, done).await
+                self.step(&owed, done).await
             }
+            Err(error) => Err(error),
+        };
+        let ended = match ended {
+            Ok(()) => Some(()),
             Err(error) => self.failed(&owed, error).await,
         };
         if ended.is_some() {
@@ -153,35 +157,40 @@ impl Writer {
         self.record(owed, note).await
     }
 
-    /// What is seen and not recorded would be done again: the database is asked until it answers.
-    /// None if the process comes to rest before that.
-    pub(super) async fn record<'a, T>(
+    /// How a delivery ended. None if that could not be recorded.
+    async fn record<'a, T>(
         &self,
         owed: &Owed,
-        mut step: impl FnMut() -> BoxFuture<'a, Result<T, DbError>>,
+        step: impl FnMut() -> BoxFuture<'a, Result<T, DbError>>,
     ) -> Option<T> {
-        loop {
-            match step().await {
-                Ok(done) => return Some(done),
-                Err(error) => {
-                    tracing::error!(delivery = %owed.id, error = observe::chain(&error), "delivery not recorded yet");
-                }
+        match self.step(owed, step).await {
+            Ok(done) => Some(done),
+            Err(NotYet::Broken(error)) => {
+                tracing::error!(delivery = %owed.id, error = observe::chain(&error), "delivery not recorded");
+                None
             }
-            let pause = tokio::time::sleep(RECORD);
-            self.stopping.run_until_cancelled(pause).await?;
+            Err(_) => None,
         }
     }
 
-    /// The same, for what lies between two steps; what breaks a rule is not tried for ever.
+    /// What is seen and not recorded would be done again: the database is asked until it answers,
+    /// but what breaks a rule is not tried for ever.
     pub(super) async fn step<'a, T>(
         &self,
         owed: &Owed,
         mut step: impl FnMut() -> BoxFuture<'a, Result<T, DbError>>,
     ) -> Result<T, NotYet> {
-        match step().await {
-            Ok(done) => Ok(done),
-            Err(error) if error.is_lasting() => Err(NotYet::Broken(error)),
-            Err(_) => self.record(owed, step).await.ok_or(NotYet::Rest),
+        loop {
+            match step().await {
+                Ok(done) => return Ok(done),
+                Err(error) if error.is_lasting() => return Err(NotYet::Broken(error)),
+                Err(error) => {
+                    tracing::error!(delivery = %owed.id, error = observe::chain(&error), "delivery not recorded yet");
+                }
+            }
+            let pause = tokio::time::sleep(RECORD);
+            let paused = self.stopping.run_until_cancelled(pause).await;
+            paused.ok_or(NotYet::Rest)?;
         }
     }
 }

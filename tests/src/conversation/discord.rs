@@ -7,7 +7,7 @@ use std::{
 
 use crate::fake_discord::{ANN, FakeDiscord, Running, Shown, token};
 
-use super::Conversation;
+use super::{Conversation, Shut};
 
 /// Longest until the bot is there.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,6 +75,27 @@ impl Conversation for Thread {
         // The first button does it, the second leaves it.
         assert_eq!(label, "Roll back");
         self.fake.press(post.id, &post.buttons[0], ANN);
+    }
+
+    fn shut(&mut self, how: Shut) -> &'static str {
+        match how {
+            Shut::Archived => {
+                self.fake.lock(self.thread);
+                "unlock it"
+            }
+            Shut::Removed => {
+                self.fake.deny(self.thread, 50_001);
+                "give it View Channel"
+            }
+            Shut::Blocked => {
+                self.fake.deny(self.thread, 50_007);
+                "allow direct messages"
+            }
+        }
+    }
+
+    fn readmit(&mut self) {
+        self.fake.readmit(self.thread);
     }
 
     fn follow(&mut self, text: &str) {

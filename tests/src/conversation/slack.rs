@@ -2,7 +2,7 @@
 
 use crate::fake_slack::{APP_TOKEN, BOT, BOT_TOKEN, FakeSlack, Running, Shown};
 
-use super::Conversation;
+use super::{Conversation, Shut};
 
 const CHANNEL: &str = "C0001";
 const ADA: &str = "U0ADA";
@@ -60,6 +60,24 @@ impl Conversation for Thread {
         let posts = self.of_bot();
         let ts = &posts.iter().rev().find(has).expect("a button").ts;
         self.fake.press(CHANNEL, ts, ADA, label);
+    }
+
+    fn shut(&mut self, how: Shut) -> &'static str {
+        match how {
+            Shut::Archived => {
+                self.fake.archive(CHANNEL);
+                "unarchive it"
+            }
+            Shut::Removed => {
+                self.fake.kick(CHANNEL);
+                "invite it with /invite"
+            }
+            Shut::Blocked => panic!("nobody blocks a bot on Slack"),
+        }
+    }
+
+    fn readmit(&mut self) {
+        self.fake.readmit(CHANNEL);
     }
 
     fn follow(&mut self, _: &str) {

@@ -5,7 +5,7 @@ use crate::{
     fake_telegram::{BOT, BOT_NAME, FakeTelegram, Person, Shown, TOKEN},
 };
 
-use super::Conversation;
+use super::{Conversation, Shut};
 
 const ADA: Person = Person(1001);
 
@@ -70,6 +70,26 @@ impl Conversation for Group {
         let posts = self.of_bot();
         let post = posts.iter().rev().find(has).expect("a button").id;
         self.fake.platform.press(self.chat, post, label, ADA);
+    }
+
+    fn shut(&mut self, how: Shut) -> &'static str {
+        match how {
+            Shut::Removed => {
+                let told = "bot was kicked from the supergroup chat";
+                self.fake.platform.close(self.chat, told);
+                "add it again"
+            }
+            Shut::Blocked => {
+                let told = "bot was blocked by the user";
+                self.fake.platform.close(self.chat, told);
+                "only they can unblock it"
+            }
+            Shut::Archived => panic!("Telegram has no archive for all"),
+        }
+    }
+
+    fn readmit(&mut self) {
+        self.fake.platform.readmit(self.chat);
     }
 
     fn follow(&mut self, _: &str) {

@@ -227,6 +227,14 @@ impl FakeDiscord {
         });
     }
 
+    /// A channel is open again for the bot.
+    pub fn readmit(&self, channel: u64) {
+        self.change(|state| {
+            let channel = state.channels.get_mut(&channel).expect("a channel");
+            (channel.archived, channel.locked, channel.denied) = (false, false, None);
+        });
+    }
+
     /// A channel is deleted with its messages.
     pub fn drop_channel(&self, channel: u64) {
         self.change(|state| {

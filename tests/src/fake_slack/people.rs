@@ -213,6 +213,13 @@ impl FakeSlack {
         channel.archived = true;
     }
 
+    /// The channel is open again, and the bot in it.
+    pub fn readmit(&self, channel: &str) {
+        let mut state = self.state.lock();
+        let channel = state.channels.get_mut(channel).expect("a known channel");
+        (channel.archived, channel.left) = (false, false);
+    }
+
     /// The bot is thrown out.
     pub fn kick(&self, channel: &str) {
         let mut state = self.state.lock();

@@ -267,6 +267,12 @@ impl FakeTelegram {
         state.chats.get_mut(&chat).expect("a chat").closed = Some(told);
     }
 
+    /// The bot may write there again.
+    pub fn readmit(&self, chat: i64) {
+        let mut state = self.state.lock();
+        state.chats.get_mut(&chat).expect("a chat").closed = None;
+    }
+
     /// Any update, as it would come.
     pub fn update(&self, kind: &str, content: Value) {
         self.state.lock().push(kind, content);
