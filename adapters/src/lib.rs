@@ -4,6 +4,7 @@
 pub mod check;
 pub mod clock;
 pub mod discord;
+pub mod hook;
 pub mod http;
 mod json;
 pub mod names;

@@ -56,6 +56,9 @@ pub fn slack<'a>(
         .and_then(|digits| hex::decode(digits).ok())
         .filter(|given| given.len() == 32)
         .ok_or(Refused::Malformed(SIGNATURE))?;
+    if secret.is_empty() {
+        return Err(Refused::Wrong);
+    }
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).map_err(|_| Refused::Wrong)?;
     for part in [b"v0:".as_slice(), timestamp, b":", body] {
         mac.update(part);
@@ -126,6 +129,19 @@ mod tests {
         );
         // A recorded request with a fresh time.
         assert_eq!(check(GOOD, b"1531420619", BODY, AT), Err(Refused::Wrong));
+        // No secret is set: nothing is taken, not what everybody could sign.
+        let mut mac = Hmac::<Sha256>::new_from_slice(b"").unwrap();
+        mac.update(b"v0:1531420618:");
+        mac.update(BODY);
+        let signed = format!("v0={}", hex::encode(mac.finalize().into_bytes()));
+        let unset = slack(
+            b"",
+            [signed.as_bytes()],
+            [b"1531420618".as_slice()],
+            BODY,
+            AT,
+        );
+        assert_eq!(unset, Err(Refused::Wrong));
         assert_eq!(
             slack(b"other", [GOOD], [b"1531420618".as_slice()], BODY, AT),
             Err(Refused::Wrong)

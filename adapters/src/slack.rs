@@ -10,6 +10,7 @@ mod connector;
 mod content;
 mod events;
 mod files;
+mod hook;
 mod listen;
 pub mod parse;
 mod post;
@@ -18,7 +19,7 @@ mod signs;
 mod socket;
 mod words;
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::atomic::AtomicBool, time::Duration};
 
 use async_trait::async_trait;
 use mayfly_domain::{
@@ -30,7 +31,7 @@ use tokio::sync::OnceCell;
 
 pub use config::{Config, Pace};
 pub use events::{HttpAnswer, http_event};
-pub use setup::{SCOPES, check, manifest};
+pub use setup::{SCOPES, check, manifest, request_url};
 
 use crate::http::answer::Failure;
 
@@ -56,6 +57,8 @@ pub struct Slack {
     api: api::Api,
     me: OnceCell<parse::Me>,
     signs: signs::Signs,
+    /// Nothing that a gap hid is missing, so far as events come by HTTP.
+    gapless: AtomicBool,
 }
 
 impl Slack {
@@ -74,6 +77,7 @@ impl Slack {
             api,
             me: OnceCell::new(),
             signs: signs::Signs::default(),
+            gapless: AtomicBool::new(false),
         })
     }
 

@@ -1,19 +1,19 @@
 //! Telegram, by the Bot API.
 //!
-//! Updates come by long polling (`listen`) or at a URL (`webhook`). Telegram has neither keys for
+//! Updates come by long polling (`listen`) or at a URL (`hook`). Telegram has neither keys for
 //! posts nor a history to look into: a post whose outcome is unknown may be made twice (an empty
 //! placeholder), a file never is.
 
 mod api;
 pub mod config;
 mod file;
+mod hook;
 mod listen;
 pub mod parse;
 mod place;
 mod said;
 pub mod setup;
 mod trouble;
-pub mod webhook;
 
 use std::{
     collections::HashMap,
@@ -74,6 +74,8 @@ pub struct Telegram {
     clock: Clock,
     me: OnceCell<Me>,
     lost: Mutex<HashMap<(i64, i32), Instant>>,
+    /// Where updates come to; by polling if none.
+    webhook: Option<reqwest::Url>,
 }
 
 impl Telegram {
@@ -85,6 +87,7 @@ impl Telegram {
             clock: Arc::new(unix_ms),
             me: OnceCell::new(),
             lost: Mutex::default(),
+            webhook: config.webhook_url.clone(),
         })
     }
 
@@ -246,7 +249,10 @@ impl Platform for Telegram {
     }
 
     async fn listen(&self, inbox: &dyn Inbox) -> Result<Infallible, String> {
-        listen::listen(self, inbox).await
+        match &self.webhook {
+            Some(url) => hook::listen(self, inbox, url).await,
+            None => listen::listen(self, inbox).await,
+        }
     }
 
     /// There is nothing to look an earlier one up by: it is made again.

@@ -402,11 +402,16 @@ pub(crate) enum PlatformVerb {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SlackVerb {
-    /// Print the app's manifest: scopes, events, Socket Mode
+    /// Print the app's manifest: scopes, events, Socket Mode or the address that Slack sends requests to
     #[command(
         after_help = "Paste it at https://api.slack.com/apps, \"Create New App\", \"From a manifest\"."
     )]
-    Manifest,
+    Manifest {
+        /// Events come as requests to this public address, which leads to POST /hooks/slack on hooks.listen; for
+        /// example https://bot.example.org/hooks/slack
+        #[arg(long)]
+        url: Option<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

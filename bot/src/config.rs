@@ -30,6 +30,7 @@ pub struct Config {
     /// Where everything lies.
     pub data_dir: PathBuf,
     pub http: HttpSection,
+    pub hooks: HooksSection,
     pub worker: WorkerConfig,
     pub disk: DiskConfig,
     pub attachments: AttachmentLimits,
@@ -47,6 +48,7 @@ impl Default for Config {
         Config {
             data_dir: PathBuf::from("/var/lib/mayfly"),
             http: HttpSection::default(),
+            hooks: HooksSection::default(),
             worker: WorkerConfig::default(),
             disk: DiskConfig::default(),
             attachments: AttachmentLimits::default(),
@@ -62,6 +64,14 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether a platform sends its events as requests.
+    pub fn takes_requests(&self) -> bool {
+        let slack = self.slack.config().and_then(Result::ok);
+        let telegram = self.telegram.config().and_then(Result::ok);
+        slack.is_some_and(|slack| slack.is_by_http())
+            || telegram.is_some_and(|telegram| telegram.webhook_url.is_some())
+    }
+
     /// Everything in it that must not be seen.
     pub fn secrets(&self) -> Vec<String> {
         let tree = serde_json::to_value(self).expect("a configuration is plain data");
@@ -99,6 +109,22 @@ impl Default for HttpSection {
     fn default() -> Self {
         HttpSection {
             listen: "127.0.0.1:8080".to_owned(),
+        }
+    }
+}
+
+/// The listener for requests of chat platforms; opened only where one sends such.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HooksSection {
+    /// `ADDRESS:PORT`.
+    pub listen: String,
+}
+
+impl Default for HooksSection {
+    fn default() -> Self {
+        HooksSection {
+            listen: "127.0.0.1:8090".to_owned(),
         }
     }
 }

@@ -27,16 +27,17 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use blobs::{Numbered, fetched, receive};
-pub(crate) use body::LIMIT as BODY_LIMIT;
+pub(crate) use body::{LIMIT as BODY_LIMIT, whole};
 use document::Door;
 pub(crate) use files::unescaped;
 pub(crate) use gate::{Gate, same_origin, text};
+pub(crate) use listen::tcp;
 pub use listen::{ListenError, SocketFile, read_or_make_token};
 pub use owner::{BackupBody, LayersBody};
 pub use portable::{ExportBody, ImportBody};
 pub use problem::Problem;
 pub(crate) use routes::Asked;
-pub(crate) use serve::BODY as BODY_TIME;
+pub(crate) use serve::{BODY as BODY_TIME, serve};
 
 use crate::page;
 
@@ -80,7 +81,7 @@ impl Server {
     pub async fn and_tcp(mut self, listen: &str, data_dir: &Path) -> Result<Self, ListenError> {
         let token = read_or_make_token(data_dir)?;
         if listen != "off" {
-            let listener = listen::tcp(listen).await?;
+            let listener = listen::tcp(listen, "http.listen").await?;
             let address = listener.local_addr().map_err(ListenError::Address)?;
             self.tcp = Some(Tcp {
                 listener,
@@ -121,7 +122,7 @@ impl Server {
             .merge(owner::described())
             .merge(portable::owner())
             .served(api.clone(), Door::Owner);
-        let unix = serve::serve(self.unix, routes::finished(plain), supervisor.clone());
+        let unix = serve(self.unix, routes::finished(plain), supervisor.clone());
         supervisor.standing("http on the socket", unix);
         if let Some(tcp) = self.tcp {
             let checked = middleware::from_fn_with_state(tcp.gate.clone(), gate::check);
@@ -132,7 +133,7 @@ impl Server {
                 tcp.sign_in,
                 supervisor.stopping(),
             ));
-            let tcp = serve::serve(tcp.listener, both, supervisor.clone());
+            let tcp = serve(tcp.listener, both, supervisor.clone());
             supervisor.standing("http on tcp", tcp);
         }
         self.file

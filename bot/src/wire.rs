@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use mayfly_adapters::hook::Hook;
+use mayfly_domain::Inbox;
 use mayfly_orchestrator::{
     clock::Lease,
     command::Commands,
@@ -54,6 +56,10 @@ impl StartError {
 pub struct Running {
     pub commands: Commands,
     pub supervisor: Supervisor,
+    /// Platforms that send requests, for who serves them.
+    pub hooks: Vec<Arc<dyn Hook>>,
+    /// What those requests are stored in.
+    pub inbox: Arc<dyn Inbox>,
     service: Service,
     /// Held until everything else has ended.
     _data_dir: DataDir,
@@ -84,7 +90,7 @@ pub async fn start(
             lease: lease.clone(),
         }))
     };
-    let (platforms, accesses) = chats::build(config).map_err(StartError::Chats)?;
+    let chats = chats::build(config).map_err(StartError::Chats)?;
     let service = Service::start(Parts {
         data_dir: path,
         worker: config.worker,
@@ -95,14 +101,16 @@ pub async fn start(
         init,
         lease,
         supervisor: supervisor.clone(),
-        platforms,
-        accesses,
+        platforms: chats.platforms,
+        accesses: chats.accesses,
         begin,
     })
     .await?;
     Ok(Running {
         commands: service.commands.clone(),
         supervisor,
+        hooks: chats.hooks,
+        inbox: Arc::new(service.worker().inbox(config.attachments)),
         service,
         _data_dir: data_dir,
     })

@@ -5,8 +5,10 @@ mod slack;
 mod telegram;
 
 pub use discord::on_discord;
-pub use slack::on_slack;
-pub use telegram::on_telegram;
+pub use slack::{on_slack, on_slack_by_requests};
+pub use telegram::{on_telegram, on_telegram_by_requests};
+
+use crate::server::Server;
 
 /// Why a bot may write no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub enum Shut {
 pub trait Conversation {
     /// What the program is told of the platform.
     fn environment(&self) -> Vec<(&'static str, String)>;
+    /// The program has started: where its platform sends requests, it learns where to.
+    fn reach(&self, _server: &Server) {}
     /// Speaks to the bot where it is not spoken with yet.
     fn begin(&mut self, text: &str);
     /// Goes on.

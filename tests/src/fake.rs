@@ -1,6 +1,7 @@
 //! What the fakes of the platforms share: a server on a port of its own, faults on demand, and a log
 //! of what was called.
 
+pub mod requests;
 pub mod socket;
 
 use std::{
@@ -131,6 +132,20 @@ fn on_a_thread<F: Future<Output = ()>>(
         });
     });
     (address, stop.drop_guard())
+}
+
+/// Does this on a thread of its own, as long as the guard is there.
+pub(crate) fn background(work: impl Future<Output = ()> + Send + 'static) -> DropGuard {
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(stopping.run_until_cancelled(work));
+    });
+    stop.drop_guard()
 }
 
 #[allow(clippy::disallowed_methods)]

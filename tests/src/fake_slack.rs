@@ -1,6 +1,7 @@
 //! Slack, as far as Mayfly uses it: channels with threads, messages with their edits, buttons, files,
 //! reactions; the Web API with its errors in answers of status 200; Socket Mode with tickets that are
-//! good once, redelivery of what is not acknowledged, and sockets that end in every way.
+//! good once, redelivery of what is not acknowledged, and sockets that end in every way; or signed
+//! requests with their repetitions.
 //!
 //! Trusted only because the official client works against it: `tests/tests/slack_official.rs`.
 
@@ -8,6 +9,8 @@ mod args;
 mod files;
 mod methods;
 mod people;
+mod requests;
+mod signature;
 mod socket;
 mod state;
 
@@ -16,8 +19,10 @@ use std::{ops::Deref, sync::Arc};
 use http_body_util::Full;
 use hyper::{Response, http::request::Parts};
 use serde_json::{Value, json};
+use tokio_util::sync::DropGuard;
 
 pub use people::Shown;
+pub use signature::signed;
 pub use socket::{Ending, Mishap};
 
 use crate::fake::{self, Answer, Call, Fault, Platform, Served, socket::Sockets};
@@ -44,6 +49,7 @@ pub struct FakeSlack {
 pub struct Running {
     http: Served<FakeSlack>,
     sockets: Sockets,
+    _requests: DropGuard,
 }
 
 impl FakeSlack {
@@ -53,11 +59,16 @@ impl FakeSlack {
             state: state::Kept::default(),
         });
         let sockets = Sockets::start(http.platform.clone());
+        let requests = fake::background(requests::send(http.platform.clone()));
         let mut state = http.platform.state.lock();
         state.url = http.url();
         state.socket_url = sockets.url();
         drop(state);
-        Running { http, sockets }
+        Running {
+            http,
+            sockets,
+            _requests: requests,
+        }
     }
 }
 

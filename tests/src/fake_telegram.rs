@@ -8,12 +8,14 @@ mod form;
 mod html;
 mod methods;
 mod people;
+mod requests;
 mod state;
 
 use std::sync::Arc;
 
 use hyper::http::request::Parts;
 use serde_json::{Value, json};
+use tokio_util::sync::DropGuard;
 
 pub use people::Person;
 pub use state::{Shown, Update};
@@ -29,14 +31,18 @@ pub const BOT_NAME: &str = "mayfly_test_bot";
 
 /// See the module.
 pub struct FakeTelegram {
-    state: state::Kept,
+    state: Arc<state::Kept>,
+    _requests: DropGuard,
 }
 
 impl FakeTelegram {
     /// A server with no chats.
     pub fn start() -> Served<FakeTelegram> {
+        let state = Arc::<state::Kept>::default();
+        let requests = fake::background(requests::send(state.clone()));
         Served::start(FakeTelegram {
-            state: state::Kept::default(),
+            state,
+            _requests: requests,
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{Read as _, Write as _},
+    net::SocketAddr,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
@@ -207,18 +208,26 @@ impl Server {
 
     /// Where it listens on TCP, as its latest start says.
     pub fn address(&self) -> String {
+        self.said("listens on http://", ' ')
+    }
+
+    /// Where it takes requests of platforms, as its latest start says.
+    pub fn requests_address(&self) -> SocketAddr {
+        let said = self.said("come to http://", '/');
+        said.parse().expect("an address")
+    }
+
+    /// What its latest start says between these.
+    fn said(&self, from: &str, to: char) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             // It may answer on the socket a moment before it says where else.
             let log = self.log();
-            let said = log[self.logged..].rsplit_once("listens on http://");
-            if let Some((address, _)) = said.and_then(|(_, rest)| rest.split_once(' ')) {
-                return address.to_owned();
+            let said = log[self.logged..].rsplit_once(from);
+            if let Some((said, _)) = said.and_then(|(_, rest)| rest.split_once(to)) {
+                return said.to_owned();
             }
-            assert!(
-                Instant::now() < deadline,
-                "it does not listen on TCP: {log}"
-            );
+            assert!(Instant::now() < deadline, "it does not say {from}: {log}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -4,7 +4,10 @@
 use std::time::{Duration, Instant};
 
 use mayfly_tests::{
-    conversation::{Conversation, on_discord, on_slack, on_telegram},
+    conversation::{
+        Conversation, on_discord, on_slack, on_slack_by_requests, on_telegram,
+        on_telegram_by_requests,
+    },
     server::Server,
 };
 
@@ -24,6 +27,7 @@ impl<C: Conversation> Flow<C> {
             server.set_env(name, &value);
         }
         server.start();
+        there.reach(&server);
         Flow { server, there }
     }
 
@@ -112,6 +116,16 @@ fn a_conversation_on_telegram() {
 #[test]
 fn a_conversation_on_slack() {
     conversation(on_slack());
+}
+
+#[test]
+fn a_conversation_on_telegram_by_requests() {
+    conversation(on_telegram_by_requests());
+}
+
+#[test]
+fn a_conversation_on_slack_by_requests() {
+    conversation(on_slack_by_requests());
 }
 
 #[test]

@@ -46,6 +46,11 @@ impl Config {
         }
     }
 
+    /// Whether events come as requests and not by Socket Mode.
+    pub fn is_by_http(&self) -> bool {
+        self.app_token.is_none()
+    }
+
     /// The app's id, which stands in its token.
     pub(super) fn app_id(&self) -> Option<&str> {
         self.app_token.as_ref()?.expose().split('-').nth(2)

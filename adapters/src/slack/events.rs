@@ -8,13 +8,15 @@ use crate::{
     signature::{self, Refused},
 };
 
-/// What a request of Slack wants; each is answered with status 200.
+/// What a request of Slack wants; but for the last each is answered with status 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpAnswer {
     /// Slack asks whether we are there: answer with this text.
     Challenge(String),
     /// An event for `Slack::incoming`: answer when the inbox has it, without a body.
     Event(Vec<u8>),
+    /// Slack signed it, and it is no event: answer with status 400.
+    Unreadable,
 }
 
 /// Reads a request. `now` is unix seconds. A repeated delivery is an event like any other: the inbox
@@ -41,15 +43,25 @@ pub fn http_event(
     let kind = headers.get(reqwest::header::CONTENT_TYPE);
     let kind = kind.map_or(b"".as_slice(), |kind| kind.as_bytes());
     if kind.starts_with(b"application/x-www-form-urlencoded") {
-        return Ok(HttpAnswer::Event(form(body)));
+        return Ok(match form(body) {
+            payload if is_object(&payload) => HttpAnswer::Event(payload),
+            _ => HttpAnswer::Unreadable,
+        });
     }
     let value = serde_json::from_slice::<Value>(body).unwrap_or(Value::Null);
+    if !value.is_object() {
+        return Ok(HttpAnswer::Unreadable);
+    }
     match (text(&value, &["type"]), text(&value, &["challenge"])) {
         (Some("url_verification"), Some(challenge)) => {
             Ok(HttpAnswer::Challenge(challenge.to_owned()))
         }
         _ => Ok(HttpAnswer::Event(body.to_vec())),
     }
+}
+
+fn is_object(payload: &[u8]) -> bool {
+    serde_json::from_slice::<Map<String, Value>>(payload).is_ok()
 }
 
 /// A press comes as one field of JSON, a command as fields.

@@ -23,7 +23,7 @@ use super::{
 use crate::{clock, http::wait::back_off, json::text};
 
 /// The mark that says until when events came.
-const MARK: &str = "heard";
+pub(super) const MARK: &str = "heard";
 /// A socket that lived so long was a good one: the next attempt does not wait longer for it.
 const GOOD: Duration = Duration::from_secs(10);
 
@@ -73,10 +73,8 @@ struct Listener<'a> {
 impl Slack {
     pub(super) async fn serve(&self, inbox: &dyn Inbox) -> Result<Infallible, String> {
         let me = self.known(inbox).await?;
-        if self.config.app_token.is_none() {
-            // Events come by HTTP.
-            inbox.link(NAME, Link::Up);
-            return pending().await;
+        if self.config.is_by_http() {
+            return Ok(self.await_requests(me, inbox).await);
         }
         let heard = marked(inbox).await;
         let mut listener = Listener {
@@ -131,8 +129,17 @@ impl Slack {
     }
 }
 
+/// Events came until this time, unix ms.
+pub(super) fn heard(at: i64) -> Mark {
+    Mark {
+        platform: NAME.to_owned(),
+        name: MARK.to_owned(),
+        value: at.to_string(),
+    }
+}
+
 /// When something came last, as the inbox has it.
-async fn marked(inbox: &dyn Inbox) -> Option<(String, i64)> {
+pub(super) async fn marked(inbox: &dyn Inbox) -> Option<(String, i64)> {
     let (mut failed, mut log) = (0, Quiet::default());
     loop {
         match inbox.mark(NAME, MARK).await {
@@ -317,11 +324,7 @@ impl<'a> Listener<'a> {
     /// Hands events to the inbox, with how far we are; while a gap is open, that is not yet said.
     async fn store(&mut self, events: Vec<Incoming>) -> bool {
         let now = clock::unix_ms();
-        let mark = self.pass.is_none().then(|| Mark {
-            platform: NAME.to_owned(),
-            name: MARK.to_owned(),
-            value: now.to_string(),
-        });
+        let mark = self.pass.is_none().then(|| heard(now));
         if events.is_empty() && mark.is_none() {
             return true;
         }

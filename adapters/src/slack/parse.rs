@@ -52,6 +52,14 @@ fn callback(payload: &Value, me: &Me) -> Event {
     let team = id(payload, &["team_id"])
         .or_else(|| id(event, &["team"]))
         .unwrap_or_default();
+    // With Socket Mode the app's token names the app, by HTTP only the event does.
+    let me = &Me {
+        user: me.user.clone(),
+        app: match me.app.is_empty() {
+            true => id(payload, &["api_app_id"]).unwrap_or_default(),
+            false => me.app.clone(),
+        },
+    };
     let happened = match text(event, &["type"]) {
         Some("app_mention") if at(event, &["edited"]).is_some() => {
             posted(event, &team, me, Twin::Mention).map(Happened::Edited)

@@ -29,10 +29,11 @@ const EVENTS: [&str; 5] = [
     "message.mpim",
 ];
 
-/// The app's manifest, as JSON: api.slack.com/apps, "Create New App", "From a manifest".
-pub fn manifest() -> String {
+/// The app's manifest, as JSON: api.slack.com/apps, "Create New App", "From a manifest". Events come
+/// by Socket Mode, or to `url` where there is one.
+pub fn manifest(url: Option<&str>) -> String {
     let scopes = SCOPES.map(|(scope, _)| scope);
-    let manifest = json!({
+    let mut manifest = json!({
         "display_information": {
             "name": "Mayfly",
             "description": "Every thread has its own agent",
@@ -56,11 +57,34 @@ pub fn manifest() -> String {
             "event_subscriptions": {"bot_events": EVENTS},
             "interactivity": {"is_enabled": true},
             "org_deploy_enabled": false,
-            "socket_mode_enabled": true,
+            "socket_mode_enabled": url.is_none(),
             "token_rotation_enabled": false,
         },
     });
+    if let Some(url) = url {
+        manifest["features"]["slash_commands"][0]["url"] = json!(url);
+        let settings = &mut manifest["settings"];
+        settings["event_subscriptions"]["request_url"] = json!(url);
+        settings["interactivity"]["request_url"] = json!(url);
+    }
     format!("{manifest:#}")
+}
+
+/// Reads where Slack sends requests to. The error is a sentence.
+pub fn request_url(text: &str) -> Result<String, String> {
+    const LIKE: &str = "for example https://bot.example.org/hooks/slack";
+    let url: reqwest::Url = text
+        .parse()
+        .map_err(|_| format!("\"{text}\" is no address: {LIKE}"))?;
+    if url.scheme() != "https" || !url.username().is_empty() {
+        return Err(format!(
+            "Slack sends requests to https only, without a user: {LIKE}"
+        ));
+    }
+    if url.path() == "/" {
+        return Err(format!("\"{text}\" has no path: {LIKE}"));
+    }
+    Ok(url.to_string())
 }
 
 /// Asks Slack whether the tokens are good and what they may do. Opens no socket.
@@ -83,7 +107,15 @@ async fn check_with(config: &Config, pace: Pace) -> Vec<Check> {
         }
         Err(failure) => checks.push(Check::bad(bot, sentence(failure))),
     }
-    if config.app_token.is_some() {
+    if config.is_by_http() {
+        // Only a token for the configuration could ask for the address.
+        checks.push(Check::good(
+            "slack: events",
+            "come as signed requests (HTTP): \"Event Subscriptions\", \"Interactivity\" and the slash command \
+             of the app have to name the address that leads to POST /hooks/slack on hooks.listen, and Socket Mode \
+             has to be off",
+        ));
+    } else {
         let app = "slack: app token (Socket Mode)";
         checks.push(match slack.api.connections_open().await {
             Ok(_) => Check::good(app, "opens sockets"),
@@ -149,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_manifest_switches_on_what_the_adapter_uses() {
-        let manifest: Value = serde_json::from_str(&manifest()).unwrap();
+        let manifest: Value = serde_json::from_str(&manifest(None)).unwrap();
         let settings = &manifest["settings"];
         assert_eq!(settings["socket_mode_enabled"], true);
         assert_eq!(settings["interactivity"]["is_enabled"], true);
@@ -165,5 +197,28 @@ mod tests {
             .as_array()
             .unwrap();
         assert_eq!(scopes.len(), SCOPES.len());
+    }
+
+    #[test]
+    fn a_manifest_for_requests_names_one_address_thrice_and_no_socket() {
+        let url = request_url("https://bot.example.org/hooks/slack").unwrap();
+        let manifest: Value = serde_json::from_str(&manifest(Some(&url))).unwrap();
+        let settings = &manifest["settings"];
+        assert_eq!(settings["socket_mode_enabled"], false);
+        for named in [
+            &settings["event_subscriptions"]["request_url"],
+            &settings["interactivity"]["request_url"],
+            &manifest["features"]["slash_commands"][0]["url"],
+        ] {
+            assert_eq!(*named, url.as_str());
+        }
+        for bad in [
+            "bot.example.org",
+            "http://b.example/x",
+            "https://b.example",
+            "https://u:p@b.example/x",
+        ] {
+            assert!(request_url(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -101,6 +101,10 @@ impl Api {
         self.token.bot()
     }
 
+    pub(super) fn token(&self) -> &str {
+        self.token.secret()
+    }
+
     /// Calls a method. While its `bucket` (a chat) has to be left alone, nothing is sent.
     pub(crate) async fn call<P>(&self, bucket: &str, payload: &P) -> Result<Value, Failure>
     where

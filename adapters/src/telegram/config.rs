@@ -19,7 +19,10 @@ pub struct Config {
     /// Address of the Bot API; another one for a proxy in front of it.
     #[serde(default = "api")]
     pub api: Url,
-    /// Seconds a poll waits for news, 1 to 50.
+    /// Where Telegram sends updates to, instead of polling.
+    #[serde(default)]
+    pub webhook_url: Option<Url>,
+    /// Seconds a poll waits for news, 1 to 50; also between two looks at how the webhook is.
     #[serde(default = "poll_s")]
     pub poll_s: u8,
     /// Seconds a call may take, beyond what it waits or carries.
@@ -45,10 +48,36 @@ impl Config {
         Config {
             token,
             api: api(),
+            webhook_url: None,
             poll_s: poll_s(),
             timeout_s: timeout_s(),
         }
     }
+}
+
+/// Reads where updates are sent to. The error is a sentence without the address, which may be
+/// somebody's secret.
+pub fn webhook_url(text: &str) -> Result<Url, String> {
+    const LIKE: &str = "for example https://bot.example.org/hooks/telegram";
+    let url: Url = text
+        .parse()
+        .map_err(|_| format!("the webhook's address is none: {LIKE}"))?;
+    if url.scheme() != "https" || url.host_str().is_none() {
+        return Err(format!("Telegram sends updates to https only: {LIKE}"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("an address without user and password is wanted".to_owned());
+    }
+    let port = url.port_or_known_default().unwrap_or_default();
+    if ![443, 80, 88, 8443].contains(&port) {
+        return Err(format!(
+            "Telegram sends updates to the ports 443, 80, 88 and 8443, not to {port}"
+        ));
+    }
+    if url.path() == "/" {
+        return Err(format!("the webhook's address has no path: {LIKE}"));
+    }
+    Ok(url)
 }
 
 /// A bot's token: whoever has it is the bot. Never shown.
@@ -140,6 +169,32 @@ mod tests {
             for word in bad.split_whitespace().filter(|word| word.len() > 8) {
                 assert!(!error.contains(word), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn a_webhook_that_telegram_would_not_take_is_refused_in_a_sentence() {
+        for good in [
+            "https://b.example/hooks/telegram",
+            "https://b.example:8443/x",
+        ] {
+            assert_eq!(
+                webhook_url(good).map(|url| url.to_string()),
+                Ok(good.to_owned())
+            );
+        }
+        for (bad, said) in [
+            ("b.example", "is none"),
+            ("http://b.example/hooks/telegram", "https only"),
+            ("https://u:hunter2@b.example/x", "without user"),
+            ("https://b.example:8080/x", "not to 8080"),
+            ("https://b.example", "no path"),
+        ] {
+            let told = webhook_url(bad).unwrap_err();
+            assert!(
+                told.contains(said) && !told.contains("hunter2"),
+                "{bad}: {told}"
+            );
         }
     }
 

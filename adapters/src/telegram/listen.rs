@@ -11,10 +11,10 @@ use std::{
 
 use mayfly_domain::{Inbox, Incoming, Link, Mark};
 
-use super::{Telegram, api::Polled, parse, trouble::refuses};
+use super::{Telegram, api::Polled, hook, parse, trouble::refuses};
 use crate::http::{answer::Failure, wait};
 
-const PLATFORM: &str = "telegram";
+pub(super) const PLATFORM: &str = "telegram";
 const OFFSET: &str = "offset";
 /// In ms.
 const QUIET: i64 = 6 * 24 * 60 * 60 * 1000;
@@ -44,6 +44,7 @@ pub(crate) async fn listen(bot: &Telegram, inbox: &dyn Inbox) -> Result<Infallib
         let from = offset.get((bot.clock)());
         let polled = match bot.api.poll(from, limit, bot.poll_s).await {
             Ok(polled) => polled,
+            Err(failure) if is_webhook(&failure) && hook::take_away(bot, inbox).await => continue,
             Err(failure) => {
                 // An update too large to be read in company is read alone.
                 limit = if matches!(failure, Failure::Unknown { .. }) {
@@ -120,15 +121,19 @@ impl Offset {
     }
 }
 
+fn is_webhook(failure: &Failure) -> bool {
+    refuses(failure, &["webhook is active"])
+}
+
 /// Why updates do not come.
-struct Trouble {
+pub(super) struct Trouble {
     why: String,
     wait: Option<Duration>,
 }
 
 impl Trouble {
     /// The error is for what must not be tried again.
-    fn of(failure: Failure) -> Result<Trouble, String> {
+    pub(super) fn of(failure: Failure) -> Result<Trouble, String> {
         if refuses(&failure, &["Unauthorized", "HTTP status 401"])
             || matches!(&failure, Failure::Permanent { reason } if reason == "Not Found")
         {
@@ -138,7 +143,7 @@ impl Trouble {
             );
         }
         let (why, wait) = match failure {
-            Failure::Permanent { reason } if reason.contains("webhook is active") => (
+            failure if is_webhook(&failure) => (
                 "a webhook is set, so Telegram gives no updates to polls: call deleteWebhook, or \
                  receive them at its URL"
                     .to_owned(),
@@ -157,7 +162,7 @@ impl Trouble {
         Ok(Trouble { why, wait })
     }
 
-    fn ours(error: &dyn std::error::Error) -> Trouble {
+    pub(super) fn ours(error: &dyn std::error::Error) -> Trouble {
         Trouble {
             why: format!("updates cannot be kept: {error}"),
             wait: None,
@@ -166,7 +171,7 @@ impl Trouble {
 }
 
 /// What was said of the connection, so that only changes are.
-struct Line<'a> {
+pub(super) struct Line<'a> {
     inbox: &'a dyn Inbox,
     told: Option<Link>,
     failures: u32,
@@ -174,7 +179,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(inbox: &'a dyn Inbox) -> Line<'a> {
+    pub(super) fn new(inbox: &'a dyn Inbox) -> Line<'a> {
         Line {
             inbox,
             told: None,
@@ -183,13 +188,13 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn up(&mut self) {
+    pub(super) fn up(&mut self) {
         self.failures = 0;
         self.tell(Link::Up);
     }
 
     /// Waits before the next try.
-    async fn failed(&mut self, trouble: Trouble) {
+    pub(super) async fn failed(&mut self, trouble: Trouble) {
         if self.logged.is_none_or(|logged| logged.elapsed() >= LINE) {
             tracing::warn!(why = trouble.why, "no updates from Telegram");
             self.logged = Some(Instant::now());
@@ -200,7 +205,7 @@ impl<'a> Line<'a> {
         tokio::time::sleep(trouble.wait.map_or(pause, |wait| wait.max(pause))).await;
     }
 
-    fn tell(&mut self, link: Link) {
+    pub(super) fn tell(&mut self, link: Link) {
         if self.told.as_ref() != Some(&link) {
             self.told = Some(link.clone());
             self.inbox.link(PLATFORM, link);

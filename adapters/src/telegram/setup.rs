@@ -1,5 +1,6 @@
 //! What a bot has to be told of once, and what is looked at when something does not work.
 
+use reqwest::Url;
 use serde_json::Value;
 use teloxide_core::{
     payloads::{GetMe, GetWebhookInfo, SetMyCommands},
@@ -9,7 +10,7 @@ use teloxide_core::{
 use super::{api::Api, config::Config, trouble::told};
 use crate::{
     check::Check,
-    json::{is, text},
+    json::{is, number, text},
 };
 
 /// Most commands a bot may have.
@@ -50,8 +51,9 @@ fn command(name: &str, said: &str) -> Result<BotCommand, String> {
 
 /// Looks whether the bot can do its work: token, privacy mode, webhook.
 pub async fn check(config: &Config) -> Vec<Check> {
+    let wanted = config.webhook_url.as_ref();
     let (token, seen) = match Api::new(config) {
-        Ok(api) => look(&api).await,
+        Ok(api) => look(&api, wanted).await,
         Err(error) => (Err(error), Vec::new()),
     };
     let token = ("telegram: token", token);
@@ -66,7 +68,7 @@ pub async fn check(config: &Config) -> Vec<Check> {
 
 type Found = Result<String, String>;
 
-async fn look(api: &Api) -> (Found, Vec<(&'static str, Found)>) {
+async fn look(api: &Api, wanted: Option<&Url>) -> (Found, Vec<(&'static str, Found)>) {
     let said = |failure| told(failure, api.bot()).to_string();
     let me = match api.call("me", &GetMe::new()).await {
         Ok(me) => me,
@@ -74,7 +76,7 @@ async fn look(api: &Api) -> (Found, Vec<(&'static str, Found)>) {
     };
     let name = text(&me, &["username"]).unwrap_or_default();
     let webhook = api.call("me", &GetWebhookInfo::new()).await;
-    let updates = webhook.map_err(said).and_then(|set| updates(&set));
+    let updates = webhook.map_err(said).and_then(|set| updates(&set, wanted));
     (
         Ok(format!("accepted, of @{name}")),
         vec![
@@ -102,18 +104,43 @@ fn groups(me: &Value) -> Found {
     Ok("privacy mode is off: the bot sees all messages of its groups".to_owned())
 }
 
-fn updates(set: &Value) -> Found {
-    match text(set, &["url"]).filter(|url| !url.is_empty()) {
-        None => Ok("no webhook is set: they come by polling".to_owned()),
-        Some(url) => {
-            // Its path may be somebody's secret.
-            let host = url.parse::<reqwest::Url>().ok();
-            let host = host.as_ref().and_then(reqwest::Url::host_str);
-            Err(format!(
-                "a webhook is set at {}, so polling gets nothing: call deleteWebhook, or receive \
-                 updates there",
-                host.unwrap_or("an address that is none")
-            ))
-        }
+/// How updates come, against how they are to come.
+fn updates(set: &Value, wanted: Option<&Url>) -> Found {
+    let url = text(set, &["url"]).filter(|url| !url.is_empty());
+    match (url, wanted) {
+        (None, None) => Ok("no webhook is set: they come by polling".to_owned()),
+        (None, Some(_)) => Ok("not set yet: mayfly serve sets it when it starts".to_owned()),
+        (Some(url), Some(wanted)) if url == wanted.as_str() => delivered(set, wanted),
+        (Some(url), Some(_)) => Ok(format!(
+            "set at {} now: mayfly serve changes it when it starts",
+            host(url)
+        )),
+        (Some(url), None) => Err(format!(
+            "a webhook is set at {}, so polling gets nothing: call deleteWebhook, or receive \
+             updates there (webhook_url)",
+            host(url)
+        )),
     }
+}
+
+fn delivered(set: &Value, wanted: &Url) -> Found {
+    let waiting = number(set, &["pending_update_count"]).unwrap_or_default();
+    let error = text(set, &["last_error_message"]).unwrap_or_default();
+    if waiting > 0 && !error.is_empty() {
+        return Err(format!(
+            "{waiting} updates wait, since Telegram cannot deliver them ({error}): the address has \
+             to lead to POST /hooks/telegram on hooks.listen while mayfly serve runs"
+        ));
+    }
+    Ok(format!(
+        "set at {}, {waiting} updates wait",
+        host(wanted.as_str())
+    ))
+}
+
+/// The path may be somebody's secret.
+fn host(url: &str) -> String {
+    let url = url.parse::<Url>().ok();
+    let host = url.as_ref().and_then(Url::host_str);
+    host.unwrap_or("an address that is none").to_owned()
 }

@@ -10,7 +10,11 @@ use crate::{
 
 pub(crate) async fn run(context: &Context, verb: PlatformVerb) -> Result<Exit, Failure> {
     let told = match verb {
-        PlatformVerb::Slack(SlackVerb::Manifest) => slack::manifest(),
+        PlatformVerb::Slack(SlackVerb::Manifest { url }) => {
+            let url = url.as_deref().map(slack::request_url).transpose();
+            let url = url.map_err(|sentence| Failure::new(Exit::Usage, sentence))?;
+            slack::manifest(url.as_deref())
+        }
         PlatformVerb::Discord(DiscordVerb::Invite { application }) => {
             discord::setup::invite(&application)
                 .map_err(|sentence| Failure::new(Exit::Usage, sentence))?

@@ -14,6 +14,7 @@ use crate::{
     data_dir::{self, DataDir, DataDirError, Purpose},
     door::{self, Signals},
     exit::{Exit, Failure},
+    hooks,
     http::Server,
     page::Links,
     wire::{self, Running},
@@ -66,6 +67,10 @@ async fn serve(
     // Both are open before anything is started: a taken port is told at once, and commands that
     // come early wait for their answer.
     let server = open(&path, &config.http.listen).await?;
+    let requests = match config.takes_requests() {
+        false => None,
+        true => Some(open_hooks(&config.hooks.listen).await?),
+    };
     let started = tokio::select! {
         started = wire::start(config, held, simulate, Begin::AtOnce) => started,
         () = signals.next() => return Ok(Exit::Ok),
@@ -73,6 +78,11 @@ async fn serve(
     let running = started.map_err(|error| Failure::new(error.exit(), error))?;
     let line = listens(server.address(), &path);
     let links = server.links();
+    if let Some(requests) = requests {
+        let (hooks, inbox) = (running.hooks.clone(), running.inbox.clone());
+        let lines = requests.start(hooks, inbox, &running.supervisor);
+        lines.iter().for_each(|line| context.screen.answer(line));
+    }
     // Dropped before `running`, and with it the lock.
     let _socket = server.start(running.commands.clone(), &running.supervisor);
     context.screen.answer(&line);
@@ -95,6 +105,11 @@ async fn open(path: &Path, listen: &str) -> Result<Server, Failure> {
     let on_socket = on_socket.map_err(|error| Failure::new(Exit::DataDir, error))?;
     let both = on_socket.and_tcp(listen, path).await;
     both.map_err(|error| Failure::new(Exit::Configuration, error))
+}
+
+async fn open_hooks(listen: &str) -> Result<hooks::Listener, Failure> {
+    let open = hooks::Listener::open(listen).await;
+    open.map_err(|error| Failure::new(Exit::Configuration, error))
 }
 
 fn listens(tcp: Option<std::net::SocketAddr>, data_dir: &Path) -> String {

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct SlackSection {
     /// `xoxb-…`; also `SLACK_BOT_TOKEN`.
     pub bot_token: String,
-    /// `xapp-…`; also `SLACK_APP_TOKEN`.
+    /// `xapp-…`; also `SLACK_APP_TOKEN`. With it events come by Socket Mode.
     pub app_token: String,
-    /// Also `SLACK_SIGNING_SECRET`.
+    /// Also `SLACK_SIGNING_SECRET`. With it, and without `app_token`, they come as requests.
     pub signing_secret: String,
     pub api_url: String,
     pub files_url: String,
@@ -65,6 +65,8 @@ pub struct TelegramSection {
     /// Also `TELEGRAM_BOT_TOKEN` or `TELOXIDE_TOKEN`.
     pub bot_token: String,
     pub api_url: String,
+    /// Where Telegram sends updates to; they come by polling where it is empty.
+    pub webhook_url: String,
     #[serde(flatten)]
     pub access: Access,
 }
@@ -74,6 +76,7 @@ impl Default for TelegramSection {
         TelegramSection {
             bot_token: String::new(),
             api_url: telegram::config::API.to_owned(),
+            webhook_url: String::new(),
             access: Access::default(),
         }
     }
@@ -98,11 +101,6 @@ impl SlackSection {
     /// None if it is switched off.
     pub fn config(&self) -> Option<Result<slack::Config, String>> {
         let bot_token = given(&self.bot_token)?;
-        // Without it Slack would look connected, and nothing would ever come.
-        if self.app_token.is_empty() {
-            let told = "Slack's events come by Socket Mode: set app_token or SLACK_APP_TOKEN too";
-            return Some(Err(told.to_owned()));
-        }
         let config = slack::Config {
             bot_token,
             app_token: given(&self.app_token),
@@ -136,6 +134,12 @@ impl TelegramSection {
             Err(error) => return Some(Err(error.to_string())),
         };
         let mut config = telegram::config::Config::new(token);
+        if !self.webhook_url.is_empty() {
+            match telegram::config::webhook_url(&self.webhook_url) {
+                Ok(url) => config.webhook_url = Some(url),
+                Err(sentence) => return Some(Err(sentence)),
+            }
+        }
         let url = self.api_url.parse();
         Some(match url {
             Ok(url) => {

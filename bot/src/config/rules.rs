@@ -26,6 +26,12 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
         listen == "off" || listen.parse::<std::net::SocketAddr>().is_ok(),
         || format!("\"{listen}\" is not ADDRESS:PORT, for example 127.0.0.1:8080, or off"),
     );
+    let hooks = &config.hooks.listen;
+    rules.hold(
+        "hooks.listen",
+        hooks.parse::<std::net::SocketAddr>().is_ok(),
+        || format!("\"{hooks}\" is not ADDRESS:PORT, for example 127.0.0.1:8090"),
+    );
     rules.at_least("worker.max_running", config.worker.max_running as u64, 1);
     rules.at_least("worker.attempts", u64::from(config.worker.attempts), 1);
     let attachments = &config.attachments;

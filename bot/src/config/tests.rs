@@ -279,7 +279,11 @@ fn cf_02_a_platform_is_switched_on_by_names_people_know_and_closed_until_it_is_o
 fn a_platform_that_could_not_work_is_refused_in_a_sentence_without_its_token() {
     let rule = "[telegram.channels.\"-100\"]\nprofile = \"nowhere\"\n";
     for (file, environment, told) in [
-        ("", ("SLACK_BOT_TOKEN", SLACK), "SLACK_APP_TOKEN too"),
+        (
+            "",
+            ("SLACK_BOT_TOKEN", SLACK),
+            "set SLACK_APP_TOKEN (Socket Mode) or SLACK_SIGNING_SECRET",
+        ),
         ("", ("TELEGRAM_BOT_TOKEN", SLACK), "wrong kind"),
         (
             "[telegram]\napi_url = \"https://u:hunter2@x.io\"",

@@ -1,9 +1,11 @@
 //! Bodies of writes: JSON, of limited size, without unknown fields.
 
+use std::time::Duration;
+
 use axum::{
-    body::to_bytes,
+    body::{Bytes, to_bytes},
     extract::{FromRequest, Request},
-    http::header,
+    http::{HeaderMap, header},
 };
 use mayfly_domain::{MAX_TEXT, TextError};
 use serde::de::DeserializeOwned;
@@ -28,29 +30,40 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
                 "writes are JSON: send the header Content-Type: application/json",
             ));
         }
-        let told = |length: &str| length.parse::<usize>().ok();
-        let length = parts.headers.get(header::CONTENT_LENGTH);
-        let length = length
-            .and_then(|length| length.to_str().ok())
-            .and_then(told);
-        if length.is_some_and(|length| length > LIMIT) {
-            return Err(too_large());
-        }
-        let read = tokio::time::timeout(BODY, to_bytes(body, LIMIT)).await;
-        let read = read.map_err(|_| {
-            let seconds = BODY.as_secs();
-            let told = format!("the body did not come within {seconds} s: send it again");
-            Problem::new("timeout", told)
-        })?;
-        let bytes = read.map_err(|error| {
-            let source = std::error::Error::source(&error);
-            match source.is_some_and(|source| source.is::<http_body_util::LengthLimitError>()) {
-                true => too_large(),
-                false => Problem::new("invalid", format!("the body could not be read: {error}")),
-            }
-        })?;
+        let bytes = whole(&parts.headers, body, LIMIT, BODY, too_large).await?;
         parse(&bytes).map(Body)
     }
+}
+
+/// All of a body that has at most `most` bytes and comes within `time`.
+pub(crate) async fn whole(
+    headers: &HeaderMap,
+    body: axum::body::Body,
+    most: usize,
+    time: Duration,
+    too_large: impl Fn() -> Problem,
+) -> Result<Bytes, Problem> {
+    let told = |length: &str| length.parse::<usize>().ok();
+    let length = headers.get(header::CONTENT_LENGTH);
+    let length = length
+        .and_then(|length| length.to_str().ok())
+        .and_then(told);
+    if length.is_some_and(|length| length > most) {
+        return Err(too_large());
+    }
+    let read = tokio::time::timeout(time, to_bytes(body, most)).await;
+    let read = read.map_err(|_| {
+        let seconds = time.as_secs();
+        let told = format!("the body did not come within {seconds} s: send it again");
+        Problem::new("timeout", told)
+    })?;
+    read.map_err(|error| {
+        let source = std::error::Error::source(&error);
+        match source.is_some_and(|source| source.is::<http_body_util::LengthLimitError>()) {
+            true => too_large(),
+            false => Problem::new("invalid", format!("the body could not be read: {error}")),
+        }
+    })
 }
 
 fn too_large() -> Problem {

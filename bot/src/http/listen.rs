@@ -16,14 +16,19 @@ use crate::data_dir;
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     #[error(
-        "{0} is taken by another program: stop it, or set http.listen in mayfly.toml \
-         (MAYFLY__HTTP__LISTEN) to a free one, for example 127.0.0.1:8081"
+        "{address} is taken by another program: stop it, or set {key} in mayfly.toml \
+         (MAYFLY__{}) to a free one, for example 127.0.0.1:8081",
+        .key.to_uppercase().replace('.', "__")
     )]
-    Taken(String),
+    Taken { address: String, key: &'static str },
     #[error(
-        "cannot listen on {address}: {source}: set http.listen in mayfly.toml to an address of this host"
+        "cannot listen on {address}: {source}: set {key} in mayfly.toml to an address of this host"
     )]
-    Tcp { address: String, source: io::Error },
+    Tcp {
+        address: String,
+        key: &'static str,
+        source: io::Error,
+    },
     #[error("the listener's own address cannot be read: {0}")]
     Address(io::Error),
     #[error("cannot make {}: {source}", path.display())]
@@ -75,16 +80,18 @@ impl Drop for SocketFile {
     }
 }
 
-pub(super) async fn tcp(address: &str) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => ListenError::Taken(address.to_owned()),
-            _ => ListenError::Tcp {
-                address: address.to_owned(),
-                source,
-            },
-        })
+/// `key` is where the address is configured.
+pub(crate) async fn tcp(address: &str, key: &'static str) -> Result<TcpListener, ListenError> {
+    let listening = TcpListener::bind(address).await;
+    let address = address.to_owned();
+    listening.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => ListenError::Taken { address, key },
+        _ => ListenError::Tcp {
+            address,
+            key,
+            source,
+        },
+    })
 }
 
 /// The token of a data dir, made at its first start: 32 random bytes in hexadecimal.
@@ -157,9 +164,9 @@ mod tests {
         );
         drop(held);
         assert!(!path.exists());
-        let first = tcp("127.0.0.1:0").await.unwrap();
+        let first = tcp("127.0.0.1:0", "http.listen").await.unwrap();
         let address = first.local_addr().unwrap().to_string();
-        let refused = tcp(&address).await.unwrap_err().to_string();
+        let refused = tcp(&address, "http.listen").await.unwrap_err().to_string();
         assert!(
             refused.starts_with(&format!("{address} is taken")),
             "{refused}"

@@ -30,7 +30,7 @@ const CONNECTIONS: usize = 512;
 const HEAD_BYTES: usize = 64 << 10;
 
 /// Takes connections until the supervisor stops; requests under way are finished.
-pub(super) async fn serve<L: Listener>(
+pub(crate) async fn serve<L: Listener>(
     mut listener: L,
     router: Router,
     supervisor: Supervisor,

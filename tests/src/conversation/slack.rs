@@ -1,8 +1,9 @@
 //! In a thread of a channel.
 
-use crate::fake_slack::{APP_TOKEN, BOT, BOT_TOKEN, FakeSlack, Running, Shown};
+use crate::fake_slack::{APP_TOKEN, BOT, BOT_TOKEN, FakeSlack, Running, SIGNING_SECRET, Shown};
 
 use super::{Conversation, Shut};
+use crate::server::Server;
 
 const CHANNEL: &str = "C0001";
 const ADA: &str = "U0ADA";
@@ -10,6 +11,7 @@ const ADA: &str = "U0ADA";
 struct Thread {
     fake: Running,
     root: String,
+    by_requests: bool,
 }
 
 impl Thread {
@@ -23,12 +25,22 @@ impl Conversation for Thread {
         let everyone = "[\"everyone\"]".to_owned();
         vec![
             ("SLACK_BOT_TOKEN", BOT_TOKEN.to_owned()),
-            ("SLACK_APP_TOKEN", APP_TOKEN.to_owned()),
+            match self.by_requests {
+                false => ("SLACK_APP_TOKEN", APP_TOKEN.to_owned()),
+                true => ("SLACK_SIGNING_SECRET", SIGNING_SECRET.to_owned()),
+            },
+            ("MAYFLY__HOOKS__LISTEN", "127.0.0.1:0".to_owned()),
             ("MAYFLY__SLACK__API_URL", self.fake.api_url()),
             ("MAYFLY__SLACK__FILES_URL", self.fake.files_url()),
             ("MAYFLY__SLACK__ALLOWED_USERS", everyone.clone()),
             ("MAYFLY__SLACK__ALLOWED_CHANNELS", everyone),
         ]
+    }
+
+    fn reach(&self, server: &Server) {
+        if self.by_requests {
+            self.fake.requests_to(server.requests_address());
+        }
     }
 
     fn begin(&mut self, text: &str) {
@@ -97,12 +109,22 @@ fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// On an own fake.
+/// On an own fake, by Socket Mode.
 pub fn on_slack() -> impl Conversation {
+    on(false)
+}
+
+/// On an own fake that sends requests.
+pub fn on_slack_by_requests() -> impl Conversation {
+    on(true)
+}
+
+fn on(by_requests: bool) -> Thread {
     let fake = FakeSlack::start();
     fake.channel(CHANNEL);
     Thread {
         fake,
         root: String::new(),
+        by_requests,
     }
 }

@@ -6,6 +6,7 @@ use crate::{
 };
 
 use super::{Conversation, Shut};
+use crate::server::Server;
 
 const ADA: Person = Person(1001);
 
@@ -14,6 +15,7 @@ struct Group {
     chat: i64,
     /// Whose answers are said; none for the bot's newest.
     root: Option<i64>,
+    by_requests: bool,
 }
 
 impl Group {
@@ -31,12 +33,24 @@ impl Group {
 impl Conversation for Group {
     fn environment(&self) -> Vec<(&'static str, String)> {
         let everyone = "[\"everyone\"]".to_owned();
+        let webhook = match self.by_requests {
+            false => String::new(),
+            true => "https://bot.example/hooks/telegram".to_owned(),
+        };
         vec![
+            ("MAYFLY__TELEGRAM__WEBHOOK_URL", webhook),
+            ("MAYFLY__HOOKS__LISTEN", "127.0.0.1:0".to_owned()),
             ("TELEGRAM_BOT_TOKEN", TOKEN.to_owned()),
             ("MAYFLY__TELEGRAM__API_URL", self.fake.url()),
             ("MAYFLY__TELEGRAM__ALLOWED_USERS", everyone.clone()),
             ("MAYFLY__TELEGRAM__ALLOWED_CHANNELS", everyone),
         ]
+    }
+
+    fn reach(&self, server: &Server) {
+        if self.by_requests {
+            self.fake.platform.requests_to(server.requests_address());
+        }
     }
 
     fn begin(&mut self, text: &str) {
@@ -102,13 +116,23 @@ impl Conversation for Group {
     }
 }
 
-/// On an own fake.
+/// On an own fake, by polling.
 pub fn on_telegram() -> impl Conversation {
+    on(false)
+}
+
+/// On an own fake that sends requests.
+pub fn on_telegram_by_requests() -> impl Conversation {
+    on(true)
+}
+
+fn on(by_requests: bool) -> Group {
     let fake = FakeTelegram::start();
     let chat = fake.platform.supergroup(-1_001_234_567_890);
     Group {
         fake,
         chat,
         root: None,
+        by_requests,
     }
 }

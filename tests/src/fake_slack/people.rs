@@ -1,5 +1,7 @@
 //! What people do in the channels, and what they see there: for tests.
 
+use std::{net::SocketAddr, time::Duration};
+
 use serde_json::{Value, json};
 
 use super::{
@@ -299,6 +301,32 @@ impl FakeSlack {
     /// How many envelopes were acknowledged.
     pub fn acknowledged(&self) -> usize {
         self.state.lock().acknowledged.len()
+    }
+
+    /// How long each acknowledgement took, from the event's first sending.
+    pub fn took(&self) -> Vec<Duration> {
+        self.state.lock().took.clone()
+    }
+
+    /// From now on events go to `/hooks/slack` there as requests, as a proxy in front would pass them
+    /// on. The first and second repetition of what was sent before are due.
+    pub fn requests_to(&self, address: SocketAddr) {
+        let mut state = self.state.lock();
+        state.requests_to = Some(address);
+        state.minutes += 1;
+        drop(state);
+        self.state.news.notify_waiters();
+    }
+
+    /// As far as repetitions go, so much time passes.
+    pub fn minutes_pass(&self, minutes: u64) {
+        self.state.lock().minutes += minutes;
+        self.state.news.notify_waiters();
+    }
+
+    /// Ids of events that were repeated in vain.
+    pub fn given_up(&self) -> Vec<String> {
+        self.state.lock().given_up.clone()
     }
 
     /// What the bot told a person alone: channel, user, text.

@@ -181,8 +181,10 @@ impl FakeSlack {
                 let ack: Value = serde_json::from_str(text.as_str()).unwrap_or(Value::Null);
                 let id = ack["envelope_id"].as_str().unwrap_or_default();
                 if let Some(at) = sent.envelopes.iter().position(|(sent, _)| sent.id == id) {
-                    let (envelope, _) = sent.envelopes.remove(at);
-                    self.state.lock().acknowledged.push(envelope.key);
+                    let (envelope, since) = sent.envelopes.remove(at);
+                    let mut state = self.state.lock();
+                    state.acknowledged.push(envelope.key);
+                    state.took.push(since.elapsed());
                 }
                 (sent.cut_after.as_deref() != Some(id)).then_some(())
             }

@@ -2,8 +2,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    net::SocketAddr,
     sync::{Mutex, MutexGuard},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::{Value, json};
@@ -69,6 +70,14 @@ pub(super) struct State {
     pub(super) waiting: VecDeque<Envelope>,
     /// Event ids of acknowledged envelopes, in their order.
     pub(super) acknowledged: Vec<String>,
+    /// How long each of them took.
+    pub(super) took: Vec<Duration>,
+    /// Where events go as requests.
+    pub(super) requests_to: Option<SocketAddr>,
+    /// Passed, as far as repetitions go.
+    pub(super) minutes: u64,
+    /// Event ids that were repeated in vain.
+    pub(super) given_up: Vec<String>,
     pub(super) sockets: usize,
     pub(super) sockets_ever: usize,
     /// Counted besides the ones that are there.
@@ -112,6 +121,10 @@ impl Default for Kept {
                 link_disabled: false,
                 waiting: VecDeque::new(),
                 acknowledged: Vec::new(),
+                took: Vec::new(),
+                requests_to: None,
+                minutes: 0,
+                given_up: Vec::new(),
                 sockets: 0,
                 sockets_ever: 0,
                 strangers: 0,

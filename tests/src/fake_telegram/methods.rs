@@ -74,7 +74,20 @@ impl FakeTelegram {
                         "bad webhook: An HTTPS URL must be provided for webhook",
                     ));
                 }
+                let port = url.parse::<hyper::Uri>().ok();
+                let port = port.and_then(|url| url.port_u16()).unwrap_or(443);
+                if ![443, 80, 88, 8443].contains(&port) {
+                    return Err(Refusal::bad(
+                        "bad webhook: Webhook can be set up only on ports 80, 88, 443 or 8443",
+                    ));
+                }
+                let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+                if secret.len() > 256 || !secret.bytes().all(letter) {
+                    return Err(Refusal::bad("secret token contains unallowed characters"));
+                }
                 state.webhook = (!url.is_empty()).then_some((url, secret));
+                drop(state);
+                self.state.news.notify_waiters();
                 Ok(json!(true))
             }
             "deletewebhook" => {
@@ -84,9 +97,14 @@ impl FakeTelegram {
             "getwebhookinfo" => {
                 let url = state.webhook.as_ref().map_or("", |(url, _)| url);
                 let waiting = state.updates.len();
-                Ok(
-                    json!({"url": url, "has_custom_certificate": false, "pending_update_count": waiting}),
-                )
+                let mut told = json!({
+                    "url": url, "has_custom_certificate": false, "pending_update_count": waiting,
+                });
+                if let Some((at, why)) = &state.failed {
+                    told["last_error_date"] = json!(at);
+                    told["last_error_message"] = json!(why);
+                }
+                Ok(told)
             }
             _ => Err(Refusal {
                 status: 404,
@@ -112,6 +130,11 @@ impl FakeTelegram {
             }
             if let Some(offset) = form.number("offset").filter(|offset| *offset > 0) {
                 state.updates.retain(|update| update.id >= offset);
+                let given = std::mem::take(&mut state.given);
+                let (open, done) = given.into_iter().partition(|(id, _)| *id >= offset);
+                state.given = open;
+                let done: Vec<(i64, Instant)> = done;
+                state.took.extend(done.iter().map(|(_, at)| at.elapsed()));
             }
             state.poller += 1;
             state.poller
@@ -121,7 +144,7 @@ impl FakeTelegram {
         loop {
             let news = self.state.news.notified();
             {
-                let state = self.state.lock();
+                let mut state = self.state.lock();
                 if state.poller != mine {
                     return Err(conflict(
                         "terminated by other getUpdates request; make sure that only one bot instance is running",
@@ -133,6 +156,12 @@ impl FakeTelegram {
                     .take(most)
                     .map(|update| update.body.clone())
                     .collect();
+                let ids: Vec<i64> = state.updates.iter().take(most).map(|u| u.id).collect();
+                for id in ids {
+                    if !state.given.iter().any(|(given, _)| *given == id) {
+                        state.given.push((id, Instant::now()));
+                    }
+                }
                 if !found.is_empty() || wait == 0 {
                     return Ok(Value::Array(found));
                 }

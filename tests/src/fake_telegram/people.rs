@@ -1,5 +1,7 @@
 //! What people do in the chats, and what they see there: for tests.
 
+use std::{net::SocketAddr, time::Duration};
+
 use serde_json::{Value, json};
 
 use super::{
@@ -216,6 +218,34 @@ impl FakeTelegram {
     pub fn set_webhook(&self, url: &str) {
         let set = (url.to_owned(), String::new());
         self.state.lock().webhook = (!url.is_empty()).then_some(set);
+    }
+
+    /// The URL that updates go to, as the bot has set it.
+    pub fn webhook(&self) -> Option<String> {
+        let state = self.state.lock();
+        state.webhook.as_ref().map(|(url, _)| url.clone())
+    }
+
+    /// A request to the webhook has failed.
+    pub fn delivery_failed(&self) -> bool {
+        self.state.lock().failed.is_some()
+    }
+
+    /// The webhook's secret.
+    pub fn webhook_secret(&self) -> Option<String> {
+        let state = self.state.lock();
+        state.webhook.as_ref().map(|(_, secret)| secret.clone())
+    }
+
+    /// What any webhook's address leads to: the proxy in front of the bot, which takes TLS away.
+    pub fn requests_to(&self, address: SocketAddr) {
+        self.state.lock().requests_to = Some(address);
+        self.news();
+    }
+
+    /// How long each acknowledgement took, from the first sending of its update.
+    pub fn took(&self) -> Vec<Duration> {
+        self.state.lock().took.clone()
     }
 
     /// From now on the bot may write so often a minute in a chat.

@@ -2,8 +2,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    net::SocketAddr,
     sync::{Mutex, MutexGuard},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -64,6 +65,14 @@ pub(super) struct State {
     pub(super) reactions: BTreeMap<(i64, i64), String>,
     pub(super) commands: Value,
     pub(super) webhook: Option<(String, String)>,
+    /// What the webhook's address leads to.
+    pub(super) requests_to: Option<SocketAddr>,
+    /// When a request failed last (unix seconds), and why.
+    pub(super) failed: Option<(i64, String)>,
+    /// How long each update took until it was acknowledged, from its first sending.
+    pub(super) took: Vec<Duration>,
+    /// Updates that a poller was given, and when.
+    pub(super) given: Vec<(i64, Instant)>,
     /// Counts pollers, so that a second one ends the first.
     pub(super) poller: u64,
 }

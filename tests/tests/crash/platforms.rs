@@ -2,7 +2,10 @@
 //! answered, and once to the eye.
 
 use mayfly_tests::{
-    conversation::{Conversation, on_discord, on_slack, on_telegram},
+    conversation::{
+        Conversation, on_discord, on_slack, on_slack_by_requests, on_telegram,
+        on_telegram_by_requests,
+    },
     server::Server,
 };
 
@@ -27,11 +30,13 @@ fn dies_at(mut there: impl Conversation, point: &str, empties: usize) {
     }
     // They are in touch already: what is said to a bot that was never there is nobody's.
     server.start();
+    there.reach(&server);
     there.begin("echo hello");
     until(&server, &there, "hello");
     until_quiet(&server);
     server.stop();
     server.start_with_fault(point);
+    there.reach(&server);
     let answer = match point {
         "fetch.inside" => {
             there.send("echo the answer", "a.txt", b"content");
@@ -48,6 +53,7 @@ fn dies_at(mut there: impl Conversation, point: &str, empties: usize) {
     };
     server.wait_dead();
     server.start();
+    there.reach(&server);
     until(&server, &there, answer);
     until_quiet(&server);
     let all = there.texts();
@@ -78,6 +84,23 @@ fn until_quiet(server: &Server) {
         + (SELECT count(*) FROM deliveries WHERE state = 'owed')
         + (SELECT count(*) FROM progress)";
     server.until_sql(open, "0");
+}
+
+/// Between the request and its answer: the platform sends it again.
+const TAKEN: &[&str] = &["take.inside", "take.after"];
+
+#[test]
+fn ev_01_a_request_of_slack_that_was_not_answered_comes_again_and_is_answered_once() {
+    for point in TAKEN {
+        dies_at(on_slack_by_requests(), point, 0);
+    }
+}
+
+#[test]
+fn ev_06_a_request_of_telegram_that_was_not_answered_comes_again_and_is_answered_once() {
+    for point in TAKEN {
+        dies_at(on_telegram_by_requests(), point, 1);
+    }
 }
 
 fn matrix<C: Conversation>(on: impl Fn() -> C, empties: usize) {

@@ -1,37 +1,13 @@
 //! Events by HTTP requests.
 
-use hmac_sha256::signed;
 use mayfly_adapters::{
     signature::Refused,
     slack::{HttpAnswer, http_event},
 };
 use mayfly_domain::{Happened, Place};
-use mayfly_tests::fake_slack::SIGNING_SECRET;
+use mayfly_tests::fake_slack::{SIGNING_SECRET, signed};
 
 use crate::{bot, fake};
-
-mod hmac_sha256 {
-    //! The signature, made by other hands than the adapter's: RFC 2104.
-
-    use mayfly_tests::fake_slack::SIGNING_SECRET;
-    use sha2::{Digest as _, Sha256};
-
-    fn hash(parts: &[&[u8]]) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        parts.iter().for_each(|part| hash.update(part));
-        hash.finalize().into()
-    }
-
-    pub(super) fn signed(at: i64, body: &[u8]) -> String {
-        let mut key = [0u8; 64];
-        key[..SIGNING_SECRET.len()].copy_from_slice(SIGNING_SECRET.as_bytes());
-        let inner = key.map(|byte| byte ^ 0x36);
-        let outer = key.map(|byte| byte ^ 0x5c);
-        let text = format!("v0:{at}:");
-        let inner = hash(&[&inner, text.as_bytes(), body]);
-        format!("v0={}", hex::encode(hash(&[&outer, &inner])))
-    }
-}
 
 const NOW: i64 = 1_700_000_000;
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -107,6 +83,25 @@ async fn events_presses_and_commands_are_read_as_those_of_a_socket() {
         ("/status all", "ann")
     );
     assert_eq!(fake.calls("auth.test"), 1);
+}
+
+#[test]
+fn what_slack_signed_and_is_no_event_is_unreadable() {
+    let json = "application/json";
+    for (kind, body) in [
+        (json, "{\"type\":"),
+        (json, ""),
+        (json, "[1]"),
+        (json, "\u{feff}{}"),
+        (FORM, "payload=%7B"),
+        (FORM, "payload=7"),
+    ] {
+        assert_eq!(
+            asked(kind, body, NOW, NOW),
+            Ok(HttpAnswer::Unreadable),
+            "{body}"
+        );
+    }
 }
 
 #[test]

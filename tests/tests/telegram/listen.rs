@@ -283,6 +283,37 @@ async fn a_webhook_that_is_set_is_named() {
 }
 
 #[tokio::test]
+async fn a_webhook_that_somebody_takes_away_or_that_fails_is_told_and_mended() {
+    let fake = FakeTelegram::start();
+    fake.platform.private(ANN);
+    let url = "https://bot.example/hooks/telegram";
+    let bot = Telegram::new(&Config {
+        webhook_url: Some(url.parse().expect("an address")),
+        ..config(&fake)
+    });
+    let inbox = Kept::default();
+    during(&bot.expect("a bot"), &inbox, async {
+        until("a webhook", || {
+            fake.platform.webhook().as_deref() == Some(url)
+        })
+        .await;
+        until("the connection", || inbox.link() == Some(Link::Up)).await;
+        fake.platform.set_webhook("");
+        until("a reason", || inbox.was_down("another program")).await;
+        until("it again", || {
+            fake.platform.webhook().as_deref() == Some(url)
+        })
+        .await;
+        until("the connection again", || inbox.link() == Some(Link::Up)).await;
+        // Nobody is where the address leads to.
+        fake.platform.write(ANN.0, ANN, "hello");
+        until("a failure", || inbox.was_down("Connection refused")).await;
+    })
+    .await;
+    assert_eq!(fake.calls("getupdates").len(), 0);
+}
+
+#[tokio::test]
 async fn a_token_that_is_not_accepted_ends_it_with_the_way_out() {
     for (method, status, said) in [
         ("getme", 401, "Unauthorized"),

@@ -1,21 +1,16 @@
-//! What is registered and looked at; updates that come to a URL.
+//! What is registered and looked at.
 
 use mayfly_adapters::{
     check::Check,
-    signature::Refused,
     telegram::{
         config::{Config, Token},
-        parse::Me,
         setup::{check, register_commands},
-        webhook::{SECRET, webhook},
     },
 };
-use mayfly_domain::Happened;
 use mayfly_tests::{
     fake::Fault,
-    fake_telegram::{BOT, BOT_NAME, FakeTelegram, Person},
+    fake_telegram::{BOT_NAME, FakeTelegram, Person},
 };
-use reqwest::header::HeaderMap;
 use serde_json::json;
 
 use crate::config;
@@ -84,35 +79,40 @@ async fn commands_are_registered_in_place_of_those_before() {
 }
 
 #[tokio::test]
-async fn an_update_at_a_url_is_taken_with_the_secret_only() {
+async fn cf_02_doctor_tells_how_a_webhook_is() {
     let fake = FakeTelegram::start();
+    let url = "https://bot.example/hidden-path";
+    let wanted = Config {
+        webhook_url: Some(url.parse().expect("an address")),
+        ..config(&fake)
+    };
+    let told = async || {
+        let checks = check(&wanted).await;
+        let found = checks
+            .into_iter()
+            .find(|check| check.what.ends_with("webhook"));
+        found.expect("it is looked at").result
+    };
+    assert!(told().await.is_ok_and(|said| said.contains("not set yet")));
+    fake.platform.set_webhook("https://other.example/x");
+    assert!(
+        told()
+            .await
+            .is_ok_and(|said| said.contains("at other.example now"))
+    );
+    fake.platform.set_webhook(url);
+    assert!(
+        told()
+            .await
+            .is_ok_and(|said| said.contains("bot.example, 0 updates wait"))
+    );
     fake.platform.private(Person(7));
     fake.platform.write(7, Person(7), "hello");
-    let body = fake.platform.waiting()[0].to_string();
-    let me = Me {
-        id: BOT.to_string(),
-        username: BOT_NAME.to_owned(),
-    };
-    let with = |secrets: &[&'static str]| {
-        let mut headers = HeaderMap::new();
-        for secret in secrets {
-            headers.append(SECRET, secret.parse().expect("a value"));
-        }
-        webhook(&headers, body.as_bytes(), "s3cret", &me)
-    };
-    let taken = with(&["s3cret"]).expect("taken");
-    assert_eq!(
-        (taken.platform.as_str(), taken.raw.as_slice()),
-        ("telegram", body.as_bytes())
+    crate::until("it fails", || fake.platform.delivery_failed()).await;
+    let why = told().await.expect_err("nobody is there");
+    assert!(
+        why.contains("Connection refused") && why.contains("hooks.listen"),
+        "{why}"
     );
-    let Ok(Happened::Posted(post)) = taken.event.map(|event| event.happened) else {
-        panic!("a post");
-    };
-    assert_eq!(post.text, "hello");
-    assert_eq!(with(&["s3cres"]).err(), Some(Refused::Wrong));
-    assert!(matches!(with(&[]), Err(Refused::Missing(_))));
-    assert!(matches!(
-        with(&["s3cret", "s3cret"]),
-        Err(Refused::Twice(_))
-    ));
+    assert!(!why.contains("hidden-path"), "{why}");
 }
