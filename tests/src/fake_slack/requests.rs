@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Instant};
 use super::{FakeSlack, signed, socket::Envelope};
 use crate::fake::requests::post;
 
-/// When repetitions are due, in minutes after the first attempt.
+/// When repetitions are due, in minutes after it happened.
 const DUE: [u64; 3] = [0, 1, 6];
 
 /// Sends what waits, where requests are wanted.
@@ -30,13 +30,13 @@ impl FakeSlack {
     }
 
     async fn request(&self, envelope: Envelope) {
-        let (since, minute) = (Instant::now(), self.state.lock().minutes);
+        let since = Instant::now();
         let mut failed = match self.attempt(&envelope, None).await {
             Ok(()) => return self.answered(envelope.key, since),
             Err(why) => why,
         };
         for (number, due) in (1..).zip(DUE) {
-            self.until_minute(minute + due).await;
+            self.until_minute(envelope.minute + due).await;
             failed = match self.attempt(&envelope, Some((number, failed))).await {
                 Ok(()) => return self.answered(envelope.key, since),
                 Err(why) => why,

@@ -25,6 +25,8 @@ pub(super) struct Envelope {
     pub(super) kind: &'static str,
     pub(super) payload: Value,
     pub(super) attempt: u32,
+    /// When it happened, in the minutes of repetitions.
+    pub(super) minute: u64,
 }
 
 /// How all sockets end that are open.

@@ -177,6 +177,7 @@ impl State {
             kind,
             payload,
             attempt: 0,
+            minute: self.minutes,
         });
     }
 
