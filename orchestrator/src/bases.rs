@@ -58,6 +58,10 @@ impl Bases {
 
     /// The base of an image, extracted now if this is the image's first agent.
     pub async fn ensure(&self, image: &Image) -> Result<Base, BaseError> {
+        // Whoever has one does not wait for another image's.
+        if let Some(base) = self.db.base_of_image(&image.id).await? {
+            return Ok(base);
+        }
         let _turn = self.one_at_a_time.lock().await;
         if let Some(base) = self.db.base_of_image(&image.id).await? {
             return Ok(base);

@@ -63,6 +63,8 @@ struct State {
     calls: Vec<(String, Instant)>,
     signs: Vec<(String, Sign)>,
     files: HashMap<String, Vec<u8>>,
+    /// How ids of files begin that are not given.
+    never: Option<String>,
     answers: Vec<String>,
     events: VecDeque<Incoming>,
     next: u64,
@@ -159,6 +161,16 @@ impl Chat {
     /// A file that can be fetched by this id.
     pub fn keep_file(&self, id: &str, content: &[u8]) {
         self.state().files.insert(id.to_owned(), content.to_vec());
+    }
+
+    /// Files whose ids begin so do not come, until [`Chat::give_all`].
+    pub fn never_give(&self, begins: &str) {
+        self.state().never = Some(begins.to_owned());
+    }
+
+    /// All files come.
+    pub fn give_all(&self) {
+        self.state().never = None;
     }
 
     /// Content of a file that was sent.
@@ -428,6 +440,13 @@ impl Platform for Chat {
     }
 
     async fn fetch(&self, file: &RemoteFile) -> Result<Body, CallError> {
+        let kept_back = |state: &State| {
+            let never = state.never.as_deref();
+            never.is_some_and(|never| file.id.starts_with(never))
+        };
+        while kept_back(&self.state()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let content = self.state().files.get(&file.id).cloned();
         let gone = || CallError::Gone(file.id.clone());
         Ok(Box::pin(std::io::Cursor::new(content.ok_or_else(gone)?)))

@@ -30,22 +30,24 @@ pub struct Wanted {
 }
 
 impl Db {
-    /// Files that may be tried now, oldest messages first.
-    pub async fn wanted_files(&self, most: i64) -> Result<Vec<Wanted>, DbError> {
+    /// Files that may be tried now, oldest messages first, and of each message so many.
+    pub async fn wanted_files(&self, most: i64, of_one: i64) -> Result<Vec<Wanted>, DbError> {
         let now = clock::unix_ms();
         let rows = sqlx::query(
             "SELECT r.message, r.position, t.key, r.file, r.attempts,
                (SELECT count(*) FROM message_files f WHERE f.message = r.message),
                (SELECT COALESCE(SUM(f.size), 0) FROM message_files f WHERE f.message = r.message)
-             FROM remote_files r JOIN messages m ON m.id = r.message
-             JOIN threads t ON t.id = m.thread
-             WHERE r.state = 'wanted' AND (m.outcome IS NULL OR m.outcome = 'parked')
-             AND (r.next_at <= $1 OR r.next_at > $2)
+             FROM (SELECT w.*, row_number() OVER (PARTITION BY w.message ORDER BY w.position) AS place
+                     FROM remote_files w
+                    WHERE w.state = 'wanted' AND (w.next_at <= $1 OR w.next_at > $2)) r
+             JOIN messages m ON m.id = r.message JOIN threads t ON t.id = m.thread
+             WHERE r.place <= $4 AND (m.outcome IS NULL OR m.outcome = 'parked')
              ORDER BY r.message, r.position LIMIT $3",
         )
         .bind(now)
         .bind(now + clock::LONGEST_PAUSE)
         .bind(most)
+        .bind(of_one)
         .fetch_all(self.reader())
         .await?;
         rows.iter().map(wanted).collect()

@@ -1,11 +1,11 @@
 //! Files of messages are fetched from their platforms before the messages may start. A file that
 //! cannot be had is told in the thread, and its message runs without it.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use mayfly_domain::{
-    AttachmentLimits, BlobHash, RemoteFile,
+    AttachmentLimits, BlobHash, MessageId, RemoteFile,
     chat::{Body, CallError, Platform},
 };
 use tokio::io::AsyncReadExt as _;
@@ -24,7 +24,9 @@ use crate::{
 /// Longest wait between two looks for wanted files.
 const POLL: Duration = Duration::from_secs(2);
 /// Files fetched at once.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 16;
+/// Of them, files of one message: one that is slow leaves room for the others.
+const OF_ONE: i64 = 4;
 /// Tries of one file: a platform may be down for some minutes.
 const TRIES: u32 = 9;
 /// Between two looks for room.
@@ -33,6 +35,9 @@ const NO_ROOM: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Bytes read at once.
 const CHUNK: usize = 64 * 1024;
+
+/// A message, and a file's place in it.
+type Place = (MessageId, i64);
 
 /// See the module; cheap to clone.
 #[derive(Clone)]
@@ -65,27 +70,47 @@ impl Fetcher {
     /// Fetches until the process comes to rest.
     pub async fn serve(self, supervisor: Supervisor) -> Result<(), DbError> {
         let stopping = supervisor.stopping();
+        let mut busy: HashSet<Place> = HashSet::new();
+        let mut fetching: FuturesUnordered<BoxFuture<'static, Place>> = FuturesUnordered::new();
         while !stopping.is_cancelled() {
             let rung = self.bell.next();
-            let wanted = self.db.wanted_files(AT_ONCE as i64 * 4).await;
+            // Those that are being fetched come first, since they are still wanted.
+            let wanted = self.db.wanted_files(AT_ONCE as i64 * 2, OF_ONE).await;
             let wanted = wanted.unwrap_or_else(|error| {
                 tracing::error!(error = observe::chain(&error), "wanted files not readable");
                 Vec::new()
             });
-            let found = !wanted.is_empty();
-            let all = wanted.into_iter().map(|file| self.clone().one(file));
-            let all = stream::iter(all)
-                .buffer_unordered(AT_ONCE)
-                .collect::<Vec<()>>();
-            if stopping.run_until_cancelled(all).await.is_none() {
-                break;
+            for file in wanted {
+                let place = (file.message, file.position);
+                if busy.len() < AT_ONCE && busy.insert(place) {
+                    fetching.push(self.begun(file, &supervisor));
+                }
             }
-            if !found {
-                let wait = async { tokio::time::timeout(POLL, rung).await };
-                let _ = stopping.run_until_cancelled(wait).await;
+            tokio::select! {
+                () = stopping.cancelled() => {}
+                Some(place) = fetching.next() => { busy.remove(&place); }
+                () = rung => {}
+                () = tokio::time::sleep(POLL) => {}
             }
         }
         Ok(())
+    }
+
+    /// A task of its own: between two polls it may hold a connection that the next look needs.
+    fn begun(&self, file: Wanted, supervisor: &Supervisor) -> BoxFuture<'static, Place> {
+        let place = (file.message, file.position);
+        let (fetcher, stopping) = (self.clone(), supervisor.stopping());
+        let task = supervisor.task("fetch", async move {
+            stopping.run_until_cancelled(fetcher.one(file)).await;
+        });
+        Box::pin(async move {
+            if let Err(panic) = task.await {
+                tracing::error!(message = %place.0, %panic, "fetching a file failed");
+                // Looked at again, and not in a hurry.
+                tokio::time::sleep(POLL).await;
+            }
+            place
+        })
     }
 
     async fn one(self, wanted: Wanted) {

@@ -1,7 +1,7 @@
 //! Events of platforms are applied one after the other, in the order they came.
 //!
 //! An event that opens a conversation needs an agent, and that one an image, which only the engine
-//! knows. While it does not answer, that channel waits and the others go on.
+//! knows. While it does not answer, or fetches the image, that channel waits and the others go on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use mayfly_domain::{AgentId, Channel, Event, Happened, PostId};
+use tokio::time::Instant;
 
 use super::access::Access;
 use crate::{
@@ -25,16 +27,13 @@ use crate::{
     trouble::{Source, Trouble},
 };
 
-/// Longest wait between two looks for something new.
+/// Longest wait between two looks for something new, and least between two tries of an event.
 const POLL: Duration = Duration::from_secs(2);
 /// Events read at once.
 const BATCH: i64 = 100;
 
 /// Tries of an event that will fail for ever, as far as one can tell.
 const TRIES: u32 = 3;
-
-/// How often events have failed, by their place.
-type Failed = BTreeMap<i64, u32>;
 
 /// Why an event is not applied.
 struct Failure {
@@ -78,40 +77,58 @@ pub struct Router {
     pub seen: tokio::sync::mpsc::UnboundedSender<PostId>,
 }
 
+/// An agent for a conversation that an event opens, and by which event.
+type Made = (i64, Result<Agent, String>);
+
+/// What is known of events that are not applied yet, by their place.
+#[derive(Default)]
+struct Open {
+    /// How often an event failed, and when it is tried again.
+    failed: BTreeMap<i64, (u32, Instant)>,
+    /// Those whose agent is being made, perhaps for minutes (a large image).
+    making: BTreeSet<i64>,
+    made: BTreeMap<i64, Result<Agent, String>>,
+    makers: FuturesUnordered<BoxFuture<'static, Made>>,
+}
+
+/// How far an event is.
+enum Step {
+    Done,
+    /// It needs an agent of this profile.
+    WantsAgent(String),
+}
+
 impl Router {
     /// Applies until the process comes to rest.
     pub async fn serve(self, supervisor: Supervisor) -> Result<(), DbError> {
         let stopping = supervisor.stopping();
-        let mut failed = Failed::new();
+        let mut open = Open::default();
         while !stopping.is_cancelled() {
             let rung = self.bell.next();
-            let waits = match stopping
-                .run_until_cancelled(self.apply_all(&mut failed))
-                .await
-            {
+            let applied = self.apply_all(&mut open, &supervisor);
+            match stopping.run_until_cancelled(applied).await {
                 None => break,
-                Some(Ok(waits)) => waits,
+                Some(Ok(())) => {}
                 Some(Err(error)) => {
                     tracing::error!(error = observe::chain(&error), "arrivals not readable");
-                    true
                 }
-            };
-            let pause = async {
-                match waits {
-                    true => tokio::time::sleep(POLL).await,
-                    false => {
-                        let _ = tokio::time::timeout(POLL, rung).await;
-                    }
+            }
+            tokio::select! {
+                () = stopping.cancelled() => {}
+                Some((seq, agent)) = open.makers.next() => {
+                    open.making.remove(&seq);
+                    open.made.insert(seq, agent);
                 }
-            };
-            let _ = stopping.run_until_cancelled(pause).await;
+                () = rung => {}
+                () = tokio::time::sleep(POLL) => {}
+            }
         }
         Ok(())
     }
 
-    /// Goes once through all that is new. Whether something has to wait: then what comes after it in
-    /// its channel waits too, and other channels go on.
-    async fn apply_all(&self, failed: &mut Failed) -> Result<bool, DbError> {
+    /// Goes once through all that is new. Where something has to wait, what comes after it in its
+    /// channel waits too, and other channels go on.
+    async fn apply_all(&self, open: &mut Open, supervisor: &Supervisor) -> Result<(), DbError> {
         let (mut held, mut waits, mut after) = (BTreeSet::new(), None, 0);
         loop {
             let found = self.db.new_arrivals(after, BATCH).await?;
@@ -126,59 +143,105 @@ impl Router {
                 if channel.is_some_and(|channel| held.contains(channel)) {
                     continue;
                 }
-                let Err(error) = self.apply(&arrival, event).await else {
-                    failed.remove(&arrival.seq);
-                    continue;
-                };
-                let tries = failed.entry(arrival.seq).or_default();
-                *tries += 1;
-                if error.lasts && *tries >= TRIES {
-                    tracing::error!(
-                        arrival = arrival.seq,
-                        error = error.told,
-                        "an event is given up"
-                    );
-                    failed.remove(&arrival.seq);
-                    self.db.give_up_arrival(arrival.seq, "failed").await?;
-                    continue;
+                if let Err(wait) = self.one(&arrival, event, open, supervisor).await? {
+                    waits = wait.or(waits);
+                    held.extend(channel.cloned());
                 }
-                tracing::warn!(arrival = arrival.seq, error = error.told, "an event waits");
-                waits = Some(error.told);
-                held.extend(channel.cloned());
             }
         }
-        match &waits {
-            Some(told) => self.trouble.raise(Source::Router, told.clone()),
+        match waits {
+            Some(told) => self.trouble.raise(Source::Router, told),
             None => self.trouble.clear(Source::Router),
         }
-        Ok(waits.is_some())
+        Ok(())
     }
 
-    async fn apply(&self, arrival: &NewArrival, event: &Event) -> Result<(), Failure> {
+    /// One event. An error is why it waits, where somebody should know.
+    async fn one(
+        &self,
+        arrival: &NewArrival,
+        event: &Event,
+        open: &mut Open,
+        supervisor: &Supervisor,
+    ) -> Result<Result<(), Option<String>>, DbError> {
+        let seq = arrival.seq;
+        if open.making.contains(&seq) {
+            return Ok(Err(None));
+        }
+        let (tries, again) = open
+            .failed
+            .get(&seq)
+            .copied()
+            .unwrap_or((0, Instant::now()));
+        if again > Instant::now() {
+            return Ok(Err(self.trouble.of(Source::Router)));
+        }
+        let fresh = open.made.remove(&seq).transpose();
+        let applied = match fresh {
+            Ok(fresh) => self.apply(arrival, event, fresh.as_ref()).await,
+            Err(told) => Err(Failure { told, lasts: false }),
+        };
+        match applied {
+            Ok(Step::Done) => {
+                open.failed.remove(&seq);
+                Ok(Ok(()))
+            }
+            Ok(Step::WantsAgent(profile)) => {
+                open.making.insert(seq);
+                open.makers.push(self.make(seq, profile, supervisor));
+                Ok(Err(None))
+            }
+            Err(error) if error.lasts && tries + 1 >= TRIES => {
+                tracing::error!(arrival = seq, error = error.told, "an event is given up");
+                open.failed.remove(&seq);
+                self.db.give_up_arrival(seq, "failed").await?;
+                Ok(Ok(()))
+            }
+            Err(error) => {
+                tracing::warn!(arrival = seq, error = error.told, "an event waits");
+                open.failed.insert(seq, (tries + 1, Instant::now() + POLL));
+                Ok(Err(Some(error.told)))
+            }
+        }
+    }
+
+    async fn apply(
+        &self,
+        arrival: &NewArrival,
+        event: &Event,
+        fresh: Option<&Agent>,
+    ) -> Result<Step, Failure> {
         let platform = channel_of(event).map_or("", |channel| channel.platform.as_str());
         let closed = Access::default();
         let access = self.accesses.get(platform).unwrap_or(&closed);
-        let mut fresh = None;
-        loop {
-            let done = self.db.apply(arrival.seq, event, access, fresh.as_ref());
-            match done.await.map_err(Failure::of)? {
-                Applied::WantsAgent(profile) => {
-                    let agent = self.agent(&profile).await;
-                    fresh = Some(agent.map_err(|told| Failure { told, lasts: false })?);
+        let done = self.db.apply(arrival.seq, event, access, fresh);
+        match done.await.map_err(Failure::of)? {
+            Applied::WantsAgent(profile) => Ok(Step::WantsAgent(profile)),
+            Applied::Done { lane, seen } => {
+                self.bell.ring();
+                if let Some((agent, after)) = lane {
+                    self.queue.offer(agent, after).await;
                 }
-                Applied::Done { lane, seen } => {
-                    self.bell.ring();
-                    if let Some((agent, after)) = lane {
-                        self.queue.offer(agent, after).await;
-                    }
-                    if let Some(post) = seen {
-                        // Nobody listens while the process comes to rest.
-                        let _ = self.seen.send(post);
-                    }
-                    return Ok(());
+                if let Some(post) = seen {
+                    // Nobody listens while the process comes to rest.
+                    let _ = self.seen.send(post);
                 }
+                Ok(Step::Done)
             }
         }
+    }
+
+    fn make(&self, seq: i64, profile: String, supervisor: &Supervisor) -> BoxFuture<'static, Made> {
+        let (router, stopping) = (self.clone(), supervisor.stopping());
+        let task = supervisor.task("agent maker", async move {
+            let made = stopping.run_until_cancelled(router.agent(&profile)).await;
+            made.unwrap_or_else(|| Err("the process comes to rest".to_owned()))
+        });
+        Box::pin(async move {
+            let made = task.await;
+            let failed = |panic| Err(format!("making its agent failed: {panic}"));
+            (seq, made.unwrap_or_else(failed))
+        })
     }
 
     async fn agent(&self, name: &str) -> Result<Agent, String> {

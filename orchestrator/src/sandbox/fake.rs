@@ -61,6 +61,8 @@ pub struct Script {
     pub lost: HashSet<String>,
     /// A registry can give all images again.
     pub registry: bool,
+    /// Names of images that are being fetched, without an end.
+    pub fetched: HashSet<String>,
 }
 
 /// See the module; a clone is the same engine.
@@ -189,8 +191,11 @@ impl Backend for Fake {
 
     /// Every image exists but those whose name ends in `missing`.
     async fn resolve(&self, reference: &SandboxRef) -> Result<Image, BackendError> {
-        let state = self.up()?;
         let SandboxRef::Docker { image, id } = reference;
+        while self.up()?.script.fetched.contains(image) {
+            tokio::time::sleep(FIRST_PAUSE).await;
+        }
+        let state = self.up()?;
         let found = match image.strip_prefix("sha256:") {
             Some(_) => image.clone(),
             None => id_of(image),

@@ -17,6 +17,7 @@ use mayfly_domain::{
     Author, Channel, Event, Happened, Place, PostId, Posted, RemoteFile, Twin, chat::Sign,
 };
 use mayfly_orchestrator::{
+    agent::profile::Profile,
     inbox::access::{Access, ChannelRule, EVERYONE},
     sandbox::fake::Fake,
 };

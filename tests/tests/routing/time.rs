@@ -142,3 +142,95 @@ async fn events_without_a_key_are_each_kept() {
         .await;
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qu_03_an_image_that_is_fetched_slowly_holds_up_its_channel_only_and_in_order() {
+    let chat = Chat::new(LONG);
+    let mut access = open_to_all();
+    let rule = ChannelRule {
+        profile: Some("large".to_owned()),
+        ..ChannelRule::default()
+    };
+    access.channels.insert("c2".to_owned(), rule);
+    let large = Profile {
+        sandbox: "docker:large".parse().unwrap(),
+        ..Profile::default()
+    };
+    let mut setup = setup(&chat, access);
+    setup.profiles.push(("large".to_owned(), large));
+    let mut engine = None;
+    let world = World::fake(setup, |supervisor, lease| {
+        let fake = Fake::new(supervisor, lease);
+        engine.insert(fake).clone()
+    });
+    let scene = Scene {
+        world: world.await,
+        chat,
+        keys: AtomicI64::default(),
+    };
+    let engine = engine.unwrap();
+    engine.script(|script| {
+        script.fetched.insert("large".to_owned());
+    });
+    let in_large = |mut posted: Posted| {
+        posted.id.channel = channel("c2");
+        posted.thread = posted.id.channel.thread(&posted.thread.thread);
+        posted
+    };
+    scene.posted(in_large(mention("m1", "echo one")));
+    for n in 2..6 {
+        scene.posted(in_large(follow_up(
+            "m1",
+            &format!("m{n}"),
+            &format!("echo {n}"),
+        )));
+    }
+    // Others open conversations meanwhile, and more than once.
+    for n in 0..3 {
+        scene.posted(mention(&format!("o{n}"), &format!("echo other {n}")));
+        let sent = "SELECT count(*) FROM deliveries WHERE state = 'sent'";
+        scene.world.until_sql(sent, &(n + 1).to_string()).await;
+    }
+    assert_eq!(
+        scene
+            .world
+            .sql("SELECT count(*) FROM arrivals WHERE state = 'new'"),
+        "5"
+    );
+    assert!(scene.chat.texts("m1").is_empty());
+    assert!(scene.world.commands().ready().await.ready);
+    engine.script(|script| script.fetched.clear());
+    assert_eq!(scene.texts("m1").await, ["one", "2", "3", "4", "5"]);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fi_files_that_come_slowly_hold_up_no_other_message() {
+    let scene = Scene::new().await;
+    // One message's files never come, and it has more of them than are fetched at once of one.
+    let mut slow = mention("s", "echo slow");
+    slow.files = (0..9)
+        .map(|n| file(&format!("never{n}"), "a.txt"))
+        .collect();
+    scene.chat.never_give("never");
+    scene.posted(slow);
+    let wanted = "SELECT count(*) FROM remote_files WHERE state = 'wanted'";
+    scene.world.until_sql(wanted, "9").await;
+    for n in 0..20 {
+        let id = format!("q{n}");
+        scene.chat.keep_file(&id, b"content");
+        let mut quick = mention(&id, "cat received/a.txt");
+        quick.files = vec![file(&id, "a.txt")];
+        scene.posted(quick);
+    }
+    let sent = "SELECT count(*) FROM deliveries WHERE state = 'sent'";
+    scene.world.until_sql(sent, "20").await;
+    assert_eq!(scene.world.sql(wanted), "9");
+    scene.chat.give_all();
+    assert_eq!(
+        scene.texts("s").await.len(),
+        10,
+        "nine remarks and the answer"
+    );
+    scene.end().await;
+}
