@@ -98,6 +98,9 @@ pub fn start(
     let signs = seen::serve(posts, platforms.clone(), supervisor.clone());
     supervisor.standing("signs", signs);
     for platform in platforms.values() {
+        let name = platform.name();
+        let not_yet = format!("no connection to {name} yet");
+        worker.trouble.expect(Source::Platform(name), not_yet);
         let (platform, inbox) = (platform.clone(), worker.inbox(limits));
         let listener = listen::serve(platform, inbox, worker.trouble.clone(), supervisor.clone());
         supervisor.standing("listener", listener);

@@ -38,6 +38,11 @@ impl Trouble {
         causes.insert(source, sentence);
     }
 
+    /// Something is not there yet, which is told to whoever asks and not worth a warning.
+    pub fn expect(&self, source: Source, sentence: String) {
+        self.causes().insert(source, sentence);
+    }
+
     /// All is well as far as this source knows.
     pub fn clear(&self, source: Source) {
         if let Some(reason) = self.causes().remove(&source) {

@@ -5,6 +5,7 @@ pub mod browser;
 pub mod chat;
 pub mod conversation;
 pub mod crowd;
+pub mod cutter;
 pub mod engine;
 pub mod fake;
 pub mod fake_discord;
