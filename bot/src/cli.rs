@@ -448,6 +448,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
         screen: Screen::new(cli.json, loaded.no_color),
         loaded,
     };
+    crate::heap::share();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();

@@ -8,6 +8,7 @@ pub mod config;
 pub mod data_dir;
 mod door;
 pub mod exit;
+mod heap;
 mod hooks;
 pub mod http;
 mod log;
