@@ -5,22 +5,15 @@
 
 pub mod plain;
 pub mod profile;
+pub mod prompt;
 pub mod transcript;
 
 use async_trait::async_trait;
-use mayfly_domain::Attachment;
 use mayfly_init::protocol::Start;
 
 use crate::sandbox::{Control, ControlError};
 
-/// What the program is to be told.
-#[derive(Debug, Clone)]
-pub struct Prompt {
-    /// The message's text.
-    pub text: String,
-    /// What came with it, already in its `received` folder.
-    pub files: Vec<Attachment>,
-}
+pub use prompt::{Prompt, Said};
 
 /// How the worker speaks with a kind of program.
 #[async_trait]

@@ -27,6 +27,7 @@ pub mod retention;
 pub mod shown;
 pub mod snapshots;
 pub mod ticks;
+pub mod together;
 
 use std::{
     fs::OpenOptions,

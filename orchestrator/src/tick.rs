@@ -114,6 +114,9 @@ pub enum TickError {
     /// Somebody asked it to end before its program started.
     #[error("asked to end before the program started: {}", .0.apology)]
     AskedEarly(Box<EndedBadly>),
+    /// More came for its message before its program was started.
+    #[error("more came for its message before the program started")]
+    Grown,
     /// The message's files are not in the sandbox, and would not be next time.
     #[error("its files could not be handed over: {0}")]
     NotReceived(String),

@@ -89,6 +89,9 @@ pub struct MessageView {
     pub outcome: Option<MessageOutcome>,
     /// Why it is parked or withdrawn.
     pub reason: Option<String>,
+    /// The message whose tick it became part of, and whose reply is its reply.
+    #[serde(default)]
+    pub merged_into: Option<MessageId>,
     /// How often a tick for it was interrupted.
     pub attempts: u32,
     /// Messages of its agent before it that have no outcome yet.

@@ -2,6 +2,7 @@
 
 pub mod host_disk;
 pub mod running;
+mod together;
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +15,7 @@ use crate::{
     agent::profile::{Profile, Profiles},
     bell::Bell,
     clock::{self, LEASE, Lease, RENEWAL, STALE},
-    db::{DbError, agents::Agent, messages::Message},
+    db::{DbError, agents::Agent, messages::Message, together::Together},
     inbox::{DurableInbox, access::Verdict, route::Accesses},
     observe,
     queue::Queue,
@@ -96,9 +97,9 @@ enum Next {
     Waits(Message, Missing),
     /// Its author may not speak any more.
     Refused(Message),
-    /// Its message can run; `attempts` is how often it was interrupted.
+    /// Its message can run.
     Runs {
-        attempts: u32,
+        message: Box<Message>,
         profile: Box<Profile>,
         image: Image,
     },
@@ -313,18 +314,19 @@ impl Worker {
                 Ok(Some(Duration::ZERO))
             }
             Next::Runs {
-                attempts,
+                message,
                 profile,
                 image,
             } => {
-                let _alone = match attempts {
+                let _alone = match message.attempts {
                     0 => None,
                     _ => match self.suspects.clone().try_acquire_owned() {
                         Ok(alone) => Some(alone),
                         Err(_) => return Ok(Some(SOON)),
                     },
                 };
-                self.run_tick(lane, *profile, image).await
+                let together = self.together(&message, &profile).await?;
+                self.run_tick(lane, *profile, image, &together).await
             }
         }
     }
@@ -346,6 +348,7 @@ impl Worker {
         if !self.may_speak(&message).await? {
             return Ok(Next::Refused(message));
         }
+        self.judge_merged(&message).await?;
         if self.tools.host_disk.below_floor() {
             let missing = Missing {
                 operator: self.tools.host_disk.sentence(),
@@ -363,7 +366,7 @@ impl Worker {
         let reference = sandbox_of(&agent, &message);
         Ok(match self.tools.images.resolve(&reference).await {
             Ok(image) => Next::Runs {
-                attempts: message.attempts,
+                message: Box::new(message),
                 profile: Box::new(profile),
                 image,
             },
@@ -396,6 +399,7 @@ impl Worker {
         lane: AgentId,
         profile: Profile,
         image: Image,
+        together: &Together,
     ) -> Result<Again, DbError> {
         let db = &self.tools.db;
         let installation = self.tools.installation;
@@ -408,7 +412,8 @@ impl Worker {
         };
         let base = db.base(&agent.base).await?;
         let begun = clock::boot_time();
-        let claimed = db.claim(lane, &self.identity.id, self.identity.epoch, names);
+        let (worker, epoch) = (&self.identity.id, self.identity.epoch);
+        let claimed = db.claim(lane, worker, epoch, names, together);
         let claim = match claimed.await {
             Ok(Some(claim)) => claim,
             Ok(None) => return Ok(Some(SOON)),
@@ -417,6 +422,10 @@ impl Worker {
                 return Err(error);
             }
         };
+        if !claim.merged.is_empty() {
+            // Whoever waits for one of them looks at the first from now on.
+            self.bell.ring();
+        }
         let job = Job {
             claim,
             profile,

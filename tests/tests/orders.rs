@@ -78,6 +78,7 @@ impl Scene {
             to_us: self.posts == 1,
             files: Vec::new(),
             twin: None,
+            words_of: None,
             group: None,
             answers: None,
             at: mayfly_orchestrator::clock::unix_ms(),

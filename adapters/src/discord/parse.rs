@@ -189,6 +189,7 @@ fn posted(data: &Value, known: &Known<'_>) -> Result<Box<Posted>, &'static str> 
         to_us: named || answered || place == Place::Direct,
         files,
         twin: None,
+        words_of: None,
         group: None,
         answers: id(data, &["message_reference", "message_id"])
             .filter(|_| number(data, &["type"]) == Some(19)),
@@ -300,6 +301,7 @@ fn interaction(data: &Value, known: &Known<'_>) -> Result<Happened, &'static str
                 to_us: true,
                 files: Vec::new(),
                 twin: None,
+                words_of: None,
                 group: None,
                 answers: None,
             })))

@@ -161,17 +161,45 @@ fn posted(message: &Value, me: &Me) -> Result<Box<Posted>, &'static str> {
             (false, true) => Place::Thread,
             (false, false) => Place::Channel,
         },
-        author: person(message, &["from"]).unwrap_or_else(|| Author::local(author)),
+        author: person(message, &["from"]).unwrap_or_else(|| Author::local(&author)),
         by_bot: is(message, &["from", "is_bot"]),
         roles: Vec::new(),
         text: without_mention(written, me),
         to_us: direct || to_bot || named(message, written, me),
         files,
         twin: None,
+        words_of: passed_on(message, &author),
         group: id(message, &["media_group_id"]),
         answers: answered.and_then(|to| id(to, &["message_id"])),
         at: number(message, &["date"]).unwrap_or(0).saturating_mul(1000),
     }))
+}
+
+/// Whoever wrote what somebody else forwards; people may hide their id there.
+fn passed_on(message: &Value, author: &str) -> Option<Author> {
+    let origin = at(message, &["forward_origin"])?;
+    let known = person(origin, &["sender_user"]).or_else(|| {
+        let chat = at(origin, &["sender_chat"]).or_else(|| at(origin, &["chat"]))?;
+        let (id, name) = (
+            id(chat, &["id"])?,
+            text(chat, &["title"]).unwrap_or_default(),
+        );
+        Some(Author {
+            name: if name.is_empty() {
+                id.clone()
+            } else {
+                name.to_owned()
+            },
+            id,
+        })
+    });
+    let hidden = || Author {
+        id: "unknown".to_owned(),
+        name: text(origin, &["sender_user_name"])
+            .unwrap_or("unknown")
+            .to_owned(),
+    };
+    Some(known.unwrap_or_else(hidden)).filter(|writer| writer.id != author)
 }
 
 /// Every message in a topic "answers" the note that made the topic: that is no answer.

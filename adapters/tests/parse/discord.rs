@@ -155,3 +155,14 @@ fn what_is_no_event_is_told_apart() {
     );
     ignored(of(&value!([])), "unreadable");
 }
+
+#[test]
+fn se_07_what_an_answered_or_forwarded_post_says_is_left_out() {
+    let mut frame = json(CREATE);
+    let stranger = value!({"id": "1", "channel_id": "500", "content": "words of a stranger",
+        "author": {"id": "66", "username": "eve"}});
+    frame["d"]["referenced_message"] = stranger.clone();
+    frame["d"]["message_snapshots"] = value!([{"message": stranger}]);
+    let post = posted(of(&frame));
+    assert!(!format!("{post:?}").contains("stranger"), "{post:?}");
+}

@@ -206,3 +206,13 @@ fn what_is_no_event_is_told_apart() {
     ignored(of(&unknown), "unknown");
     ignored(parse(b"\xff{", &me()), "unreadable");
 }
+
+#[test]
+fn se_07_what_a_shared_post_or_a_preview_says_is_left_out() {
+    let mut frame = json(MESSAGE);
+    event(&mut frame)["attachments"] = value!([{"is_share": true, "author_id": "U66",
+        "text": "words of a stranger", "fallback": "words of a stranger",
+        "files": [{"id": "F66", "name": "stranger.txt", "url_private": "https://files.slack.com/x"}]}]);
+    let post = posted(of(&frame));
+    assert!(!format!("{post:?}").contains("stranger"), "{post:?}");
+}

@@ -156,3 +156,34 @@ fn odd_entities_name_nobody() {
         assert!(!posted(of(&odd)).to_us);
     }
 }
+
+#[test]
+fn se_07_a_forward_names_its_writer_and_a_quote_is_left_out() {
+    let of_origin = |origin: Value| {
+        let mut update = json(TOPIC);
+        update["message"]["forward_origin"] = origin;
+        posted(of(&update)).words_of
+    };
+    let eve = value!({"type": "user", "sender_user": {"id": 66, "first_name": "Eve"}});
+    let writer = of_origin(eve).expect("a writer");
+    assert_eq!((writer.id.as_str(), writer.name.as_str()), ("66", "Eve"));
+    let hidden = value!({"type": "hidden_user", "sender_user_name": "Shy"});
+    let writer = of_origin(hidden).expect("a writer");
+    assert_eq!(
+        (writer.id.as_str(), writer.name.as_str()),
+        ("unknown", "Shy")
+    );
+    let channel = value!({"type": "channel", "chat": {"id": -7, "title": "News"}});
+    assert_eq!(of_origin(channel).expect("a writer").id, "-7");
+    assert!(of_origin(value!({"type": "new kind"})).is_some());
+    // What is one's own stays one's own.
+    let own = value!({"type": "user", "sender_user": {"id": 11, "first_name": "Ann"}});
+    assert_eq!(of_origin(own), None);
+    let mut quoting = json(TOPIC);
+    quoting["message"]["reply_to_message"] = value!({"message_id": 29, "date": 1,
+        "from": {"id": 66, "is_bot": false, "first_name": "Eve"}, "text": "words of a stranger"});
+    quoting["message"]["quote"] = value!({"text": "words of a stranger", "position": 0});
+    let post = posted(of(&quoting));
+    assert!(!post.text.contains("stranger"), "{}", post.text);
+    assert_eq!(post.words_of, None);
+}

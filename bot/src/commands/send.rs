@@ -184,7 +184,7 @@ impl Post {
         accepted: MessageView,
         spinner: &ProgressBar,
     ) -> Result<MessageView, Failure> {
-        let id = accepted.id.to_string();
+        let mut id = accepted.id.to_string();
         // Somebody who looks sees each step; nobody else needs more than the outcome.
         let look = match stderr().is_terminal() && !self.screen.json {
             true => Duration::from_secs(1),
@@ -192,7 +192,17 @@ impl Post {
         };
         let mut view = accepted;
         let mut told = false;
-        while view.outcome.is_none() {
+        loop {
+            match (view.outcome, view.merged_into) {
+                (None, _) => {}
+                // It is answered together with others, by the first of them.
+                (Some(MessageOutcome::Merged), Some(first)) => {
+                    id = first.to_string();
+                    view = client.message(&id, Duration::ZERO).await?;
+                    continue;
+                }
+                (Some(_), _) => break,
+            }
             spinner.set_message(render::state(&view));
             let asked = client.message(&id, look);
             view = match self.patience {

@@ -144,6 +144,7 @@ fn a_waiting_message_tells_its_place() {
         created_at: 0,
         outcome: None,
         reason: None,
+        merged_into: None,
         attempts: 0,
         ahead: 2,
         tick: None,

@@ -209,13 +209,14 @@ fn split(name: &str) -> (&str, &str) {
     }
 }
 
-/// Controls, and what changes the order in which a name is shown.
-fn is_hidden(c: char) -> bool {
+/// Controls, what changes the order in which a name is shown, and what nobody sees.
+pub(crate) fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
             '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{2069}' | '\u{feff}'
+                | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{180e}' | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
         )
 }
 

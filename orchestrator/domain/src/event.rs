@@ -110,6 +110,9 @@ pub struct Posted {
     pub by_bot: bool,
     /// Roles of the author on the platform, by id (Discord).
     pub roles: Vec<String>,
+    /// Whoever wrote the text, where the author only passes it on (Telegram's forwards).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub words_of: Option<Author>,
     /// Plain text: the platform's escapes undone, a mention of the bot at its beginning taken off,
     /// mentions of others as `@name` or left as they came.
     pub text: String,

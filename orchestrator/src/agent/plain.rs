@@ -1,4 +1,4 @@
-//! `plain`: the message on standard input, the reply on standard output.
+//! `plain`: the message on standard input, as text or JSON, the reply on standard output.
 
 use async_trait::async_trait;
 use mayfly_init::protocol::CHUNK;
@@ -18,7 +18,7 @@ impl Protocol for Plain {
         id: u32,
         prompt: &Prompt,
     ) -> Result<(), ControlError> {
-        for chunk in prompt.text.as_bytes().chunks(CHUNK) {
+        for chunk in prompt.written().as_bytes().chunks(CHUNK) {
             control.stdin(id, chunk.to_vec()).await?;
         }
         control.close_stdin(id).await

@@ -15,6 +15,28 @@ pub enum ProtocolKind {
     Plain,
 }
 
+/// How a program is told what was said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptForm {
+    /// The message's text alone; several messages each below a line that names the author.
+    #[default]
+    Text,
+    /// One JSON document with messages, authors and files.
+    Json,
+}
+
+/// What becomes of messages that wait for an agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Waiting {
+    /// Each has a tick of its own, in their order.
+    #[default]
+    Each,
+    /// All of one conversation that wait go into the next tick together.
+    Merge,
+}
+
 /// A definition in the configuration. Limits, program and environment are read at each tick;
 /// base, user, home and working directory are fixed when an agent is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,6 +46,10 @@ pub struct Profile {
     pub sandbox: SandboxRef,
     /// How the worker speaks with the program.
     pub protocol: ProtocolKind,
+    /// How the program is told what was said.
+    pub prompt: PromptForm,
+    /// What becomes of messages that wait.
+    pub waiting: Waiting,
     /// Program and arguments.
     pub command: Vec<String>,
     /// Environment on top of the image's; no secrets.
@@ -47,6 +73,8 @@ impl Default for Profile {
         Profile {
             sandbox: "docker:mayfly/base".parse().expect("a constant reference"),
             protocol: ProtocolKind::Plain,
+            prompt: PromptForm::Text,
+            waiting: Waiting::Each,
             command: ["sh", "-c", script].map(str::to_owned).to_vec(),
             env: BTreeMap::new(),
             limits: Limits::default(),

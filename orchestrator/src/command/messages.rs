@@ -206,6 +206,7 @@ impl Commands {
             created_at: message.created_at,
             outcome: message.outcome,
             reason: message.reason,
+            merged_into: message.merged_into,
             attempts: message.attempts,
             ahead: ahead as u64,
             tick,

@@ -70,14 +70,8 @@ impl Db {
         Ok(())
     }
 
-    /// The files of a message, in the order its author gave them.
-    pub async fn attachments(&self, message: MessageId) -> Result<Vec<Attachment>, DbError> {
-        let files = self.attachments_of(&[message]).await?;
-        Ok(files.into_iter().map(|(_, file)| file).collect())
-    }
-
     /// The files of messages; those of each are in the order its author gave them.
-    pub(super) async fn attachments_of(
+    pub async fn attachments_of(
         &self,
         messages: &[MessageId],
     ) -> Result<Vec<(MessageId, Attachment)>, DbError> {

@@ -9,6 +9,7 @@ use super::{
     messages::{self, Message, message},
     remote::waits_for_files,
     snapshots::layers_on,
+    together::{Together, merge, merged_on},
 };
 use crate::{clock, sandbox::Names, tick::phase::Phase};
 
@@ -21,6 +22,8 @@ pub struct Claim {
     pub agent: Agent,
     /// The message to run.
     pub message: Message,
+    /// What was merged into it, in their order.
+    pub merged: Vec<Message>,
     /// Fences late writers.
     pub generation: i64,
     /// What its upper folder will be sealed as.
@@ -33,9 +36,17 @@ pub struct Claim {
     pub started_at: i64,
 }
 
+impl Claim {
+    /// All that is said in this tick, in its order.
+    pub fn messages(&self) -> impl Iterator<Item = &Message> + Clone {
+        std::iter::once(&self.message).chain(&self.merged)
+    }
+}
+
 impl Db {
     /// Takes the right to run the agent's next message: generation + 1 and an open tick whose
-    /// names are recorded before anything is created. None if there is nothing to run, not yet,
+    /// names are recorded before anything is created. What waits `together` with it is merged into
+    /// it where this is its first tick. None if there is nothing to run, not yet,
     /// or another tick is open.
     pub async fn claim(
         &self,
@@ -43,6 +54,7 @@ impl Db {
         worker: &str,
         epoch: i64,
         names: impl FnOnce(&LayerId) -> Names,
+        together: &Together,
     ) -> Result<Option<Claim>, DbError> {
         let now = clock::unix_ms();
         let mut tx = self.begin().await?;
@@ -61,6 +73,7 @@ impl Db {
         .fetch_optional(&mut *tx)
         .await?;
         let Some(row) = row else { return Ok(None) };
+        merge(&mut tx, &message, together).await?;
         let layer = LayerId::new();
         let lowers = layers_on(&mut tx, agent.head).await?;
         let claim = Claim {
@@ -70,6 +83,7 @@ impl Db {
             layer,
             lowers,
             agent,
+            merged: merged_on(&mut tx, message.id).await?,
             message,
             started_at: now,
         };
@@ -116,24 +130,23 @@ impl Db {
         Ok(lowers)
     }
 
-    /// The tick is in this phase, in this image.
-    pub async fn enter_phase(
-        &self,
-        claim: &Claim,
-        phase: Phase,
-        image: &str,
-    ) -> Result<(), DbError> {
-        sqlx::query(
-            "UPDATE ticks SET phase = $3, progress = $3, image = $4
-             WHERE id = $1 AND generation = $2 AND outcome IS NULL",
+    /// The tick's program is about to be started, in this image. False where more came for its
+    /// message since the claim: what comes from now on is too late for it.
+    pub async fn enter_run(&self, claim: &Claim, image: &str) -> Result<bool, DbError> {
+        let row = sqlx::query(
+            "UPDATE ticks SET phase = CASE WHEN grown = 0 THEN $3 ELSE phase END, progress = $3,
+               image = $4
+             WHERE id = $1 AND generation = $2 AND outcome IS NULL RETURNING grown",
         )
         .bind(claim.tick.to_string())
         .bind(claim.generation)
-        .bind(phase.as_str())
+        .bind(Phase::Run.as_str())
         .bind(image)
-        .execute(self.writer())
+        .fetch_optional(self.writer())
         .await?;
-        Ok(())
+        // One that somebody closed finds that out at its commit.
+        let grown = row.map(|row| row.try_get::<i64, _>(0)).transpose()?;
+        Ok(grown.unwrap_or_default() == 0)
     }
 }
 

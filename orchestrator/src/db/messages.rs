@@ -13,6 +13,7 @@ use super::{
     attachments::{attach, uploaded},
     deliveries::{NewDelivery, owe},
     ids, parse, parse_opt,
+    together::release,
 };
 use crate::clock;
 
@@ -43,6 +44,10 @@ pub struct Message {
     pub outcome: Option<MessageOutcome>,
     /// Why it is parked or withdrawn.
     pub reason: Option<String>,
+    /// The message whose tick it became part of.
+    pub merged_into: Option<MessageId>,
+    /// Whoever wrote what its author only passes on.
+    pub words_of: Option<Author>,
 }
 
 /// What accepting an arrival came to.
@@ -59,7 +64,10 @@ pub enum Acceptance {
 }
 
 pub(super) const COLUMNS: &str = "m.id, m.agent, m.thread, m.seq, m.author_id, m.author_name, \
-     m.text, m.sandbox, m.created_at, m.claimable_at, m.attempts, m.outcome, m.reason";
+     m.text, m.sandbox, m.created_at, m.claimable_at, m.attempts, m.outcome, m.reason, \
+     m.merged_into, m.words_of";
+/// How many they are.
+pub(super) const WIDTH: usize = 15;
 
 pub(super) fn message(row: &AnyRow) -> Result<Message, DbError> {
     let id: String = row.try_get(0)?;
@@ -89,6 +97,10 @@ pub(super) fn message(row: &AnyRow) -> Result<Message, DbError> {
             .map(|text| MessageOutcome::parse(&text).ok_or_else(|| bad("outcome")))
             .transpose()?,
         reason: optional(12)?,
+        merged_into: parse_opt("messages", &id, "merged_into", optional(13)?.as_deref())?,
+        words_of: optional(14)?
+            .map(|told| serde_json::from_str(&told).map_err(|_| bad("words_of")))
+            .transpose()?,
     })
 }
 
@@ -127,14 +139,15 @@ pub(super) async fn insert_message(
     tx: &mut Tx,
     lane: &Lane,
     id: MessageId,
-    author: &Author,
+    (author, words_of): (&Author, Option<&Author>),
     text: &str,
     after: Duration,
 ) -> Result<(), DbError> {
     let now = clock::unix_ms();
+    let words_of = words_of.map(|author| serde_json::json!(author).to_string());
     sqlx::query(
         "INSERT INTO messages (id, agent, thread, seq, author_id, author_name, text, created_at,
-         claimable_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+         claimable_at, words_of) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     )
     .bind(id.to_string())
     .bind(lane.agent.to_string())
@@ -145,6 +158,7 @@ pub(super) async fn insert_message(
     .bind(text)
     .bind(now)
     .bind(now + after.as_millis() as i64)
+    .bind(words_of)
     .execute(&mut **tx)
     .await?;
     Ok(())
@@ -203,7 +217,7 @@ impl Db {
         .await?;
         if let Some(message) = &arrival.message {
             let NewMessage { author, text, .. } = message;
-            insert_message(&mut tx, &lane, id, author, text, Duration::ZERO).await?;
+            insert_message(&mut tx, &lane, id, (author, None), text, Duration::ZERO).await?;
             if let Some(sandbox) = &message.sandbox {
                 sqlx::query("UPDATE messages SET sandbox = $2 WHERE id = $1")
                     .bind(id.to_string())
@@ -351,6 +365,7 @@ impl Db {
         .await?
         .rows_affected();
         if done == 1 {
+            release(&mut tx, of.id).await?;
             let notice = NewDelivery::notice(of.thread, of.id, None, notice.to_owned());
             owe(&mut tx, &notice).await?;
         }

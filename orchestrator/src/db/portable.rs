@@ -55,6 +55,17 @@ pub struct NewHistory<'a> {
     pub installation: InstallationId,
 }
 
+/// A message that has its outcome.
+#[derive(Debug, Clone, Copy)]
+pub struct Settled {
+    /// Which.
+    pub id: MessageId,
+    /// When it got it, unix ms.
+    pub at: Option<i64>,
+    /// The one whose tick it is part of: most often itself.
+    pub first: MessageId,
+}
+
 impl Db {
     /// The states up to one, and pins on their layers and base. Where layers of early states are
     /// not kept any more, the list begins with the merge that stands for them. None where there is
@@ -100,18 +111,25 @@ impl Db {
         Ok(Some(PinnedStates { states, pin }))
     }
 
-    /// An agent's messages that have their outcome, in order, and when they got it.
-    pub async fn settled(&self, agent: AgentId) -> Result<Vec<(MessageId, Option<i64>)>, DbError> {
+    /// An agent's messages that have their outcome, in order. What was merged into one that has none
+    /// yet stays with that one.
+    pub async fn settled(&self, agent: AgentId) -> Result<Vec<Settled>, DbError> {
         let rows = sqlx::query(
-            "SELECT id, settled_at FROM messages WHERE agent = $1 AND outcome IS NOT NULL
-             ORDER BY created_at, seq, id",
+            "SELECT m.id, m.settled_at, f.id FROM messages m
+             JOIN messages f ON f.id = COALESCE(m.merged_into, m.id)
+             WHERE m.agent = $1 AND m.outcome IS NOT NULL AND f.outcome IS NOT NULL
+             ORDER BY m.created_at, m.seq, m.id",
         )
         .bind(agent.to_string())
         .fetch_all(self.reader())
         .await?;
         let read = |row: &AnyRow| {
-            let id: String = row.try_get(0)?;
-            Ok((parse("messages", &id, "id", &id)?, row.try_get(1)?))
+            let (id, first): (String, String) = (row.try_get(0)?, row.try_get(2)?);
+            Ok(Settled {
+                id: parse("messages", &id, "id", &id)?,
+                at: row.try_get(1)?,
+                first: parse("messages", &id, "merged_into", &first)?,
+            })
         };
         rows.iter().map(read).collect()
     }
@@ -300,8 +318,8 @@ async fn insert_messages(tx: &mut Tx, history: &History, thread: ThreadId) -> Re
     for (at, row) in history.messages.iter().enumerate() {
         sqlx::query(
             "INSERT INTO messages (id, agent, thread, seq, author_id, author_name, text, sandbox,
-             created_at, claimable_at, attempts, outcome, reason, settled_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $12, $13)",
+             created_at, claimable_at, attempts, outcome, reason, settled_at, merged_into, words_of)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $12, $13, $14, $15)",
         )
         .bind(row.id.to_string())
         .bind(history.agent.id.to_string())
@@ -316,6 +334,12 @@ async fn insert_messages(tx: &mut Tx, history: &History, thread: ThreadId) -> Re
         .bind(row.outcome.as_str())
         .bind(&row.reason)
         .bind(row.settled_at)
+        .bind(row.merged_into.map(|id| id.to_string()))
+        .bind(
+            row.words_of
+                .as_ref()
+                .map(|author| serde_json::json!(author).to_string()),
+        )
         .execute(&mut **tx)
         .await?;
     }

@@ -24,7 +24,7 @@ use crate::{
     },
     orders::grammar::Order,
 };
-use kept::{bury, forget_files, grow, keep, open, park_late, retell, want_files};
+use kept::{bury, forget_files, grow, keep, open, park_late, restart, retell, want_files};
 use known::{album_of, bot_turns, earlier, is_deleted, thread_of_post};
 
 pub(super) use moved::{began_as, move_channel};
@@ -197,14 +197,15 @@ async fn message(
     becomes: Becomes,
 ) -> Result<Outcome, DbError> {
     let new = MessageId::new();
+    let author = (&whole.author, whole.words_of.as_ref());
     let (message, after) = match becomes {
         Becomes::Message { after } => {
-            insert_message(tx, lane, new, &whole.author, &whole.text, after).await?;
+            insert_message(tx, lane, new, author, &whole.text, after).await?;
             want_files(tx, new, &whole.files).await?;
             (new, after)
         }
         Becomes::Parked => {
-            insert_message(tx, lane, new, &whole.author, &whole.text, Duration::ZERO).await?;
+            insert_message(tx, lane, new, author, &whole.text, Duration::ZERO).await?;
             want_files(tx, new, &whole.files).await?;
             park_late(tx, lane, new, whole).await?;
             keep(tx, whole, Some(new)).await?;
@@ -212,7 +213,7 @@ async fn message(
         }
         Becomes::Prompted => return Ok(ignored(Why::Empty.as_str())),
         Becomes::FollowsUp { text, files } => {
-            insert_message(tx, lane, new, &whole.author, &text, Duration::ZERO).await?;
+            insert_message(tx, lane, new, author, &text, Duration::ZERO).await?;
             want_files(tx, new, &files).await?;
             (new, Duration::ZERO)
         }
@@ -225,6 +226,16 @@ async fn message(
             want_files(tx, message, &files).await?;
             grow(tx, message, text.as_deref(), after).await?;
             (message, after)
+        }
+        Becomes::Restarts {
+            message,
+            files,
+            text,
+        } => {
+            want_files(tx, message, &files).await?;
+            grow(tx, message, text.as_deref(), Duration::ZERO).await?;
+            restart(tx, message).await?;
+            (message, Duration::ZERO)
         }
     };
     keep(tx, whole, Some(message)).await?;
@@ -250,7 +261,8 @@ async fn press(tx: &mut Tx, pressed: &Pressed, access: &Access) -> Result<Outcom
 fn order_in(event: &Posted, bound: bool) -> Option<Ask> {
     let mentioned = event.to_us && event.place != Place::Direct;
     let heard = bound || event.to_us || event.place == Place::Direct;
-    let read = Order::read(&event.text, mentioned).filter(|_| heard && !event.by_bot)?;
+    let own = event.words_of.is_none() && !event.by_bot;
+    let read = Order::read(&event.text, mentioned).filter(|_| heard && own)?;
     Some(match read {
         Ok(order) => Ask::Order(order),
         Err(told) => Ask::Mistake(told),

@@ -41,7 +41,7 @@ impl Db {
                      FROM remote_files w
                     WHERE w.state = 'wanted' AND (w.next_at <= $1 OR w.next_at > $2)) r
              JOIN messages m ON m.id = r.message JOIN threads t ON t.id = m.thread
-             WHERE r.place <= $4 AND (m.outcome IS NULL OR m.outcome = 'parked')
+             WHERE r.place <= $4 AND (m.outcome IS NULL OR m.outcome IN ('parked', 'merged'))
              ORDER BY r.message, r.position LIMIT $3",
         )
         .bind(now)
@@ -171,7 +171,9 @@ pub(super) async fn waits_for_files(
     Ok(row.try_get::<i64, _>(0)? > 0)
 }
 
-const WAITS: &str = "SELECT count(*) FROM remote_files WHERE message = $1 AND state = 'wanted'";
+/// Also files of what was merged into it.
+const WAITS: &str = "SELECT count(*) FROM remote_files WHERE state = 'wanted' AND (message = $1
+    OR message IN (SELECT id FROM messages WHERE merged_into = $1))";
 
 async fn settle(
     tx: &mut Tx,

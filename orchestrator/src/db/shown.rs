@@ -9,7 +9,7 @@ use super::{
     Db, DbError,
     agents::{self, Agent},
     history::HISTORY,
-    messages::{self, Message},
+    messages::{self, Message, WIDTH},
     parse, parse_opt,
     ticks::{self, Tick},
 };
@@ -311,8 +311,8 @@ fn shown_tick(row: &AnyRow) -> Result<ShownTick, DbError> {
 }
 
 fn shown_message(row: &AnyRow, message: Message) -> Result<ShownMessage, DbError> {
-    let tick: Option<String> = row.try_get(13)?;
-    let text: Option<String> = row.try_get(15)?;
+    let tick: Option<String> = row.try_get(WIDTH)?;
+    let text: Option<String> = row.try_get(WIDTH + 2)?;
     Ok(ShownMessage {
         tick: parse_opt("messages", &message.id.to_string(), "tick", tick.as_deref())?,
         message,
@@ -326,14 +326,15 @@ fn shown_message(row: &AnyRow, message: Message) -> Result<ShownMessage, DbError
 }
 
 fn file(row: &AnyRow) -> Result<Option<ReplyFile>, DbError> {
-    let (delivery, name): (Option<String>, Option<String>) = (row.try_get(14)?, row.try_get(16)?);
+    let (delivery, name): (Option<String>, Option<String>) =
+        (row.try_get(WIDTH + 1)?, row.try_get(WIDTH + 3)?);
     let (Some(delivery), Some(name)) = (delivery, name) else {
         return Ok(None);
     };
-    let blob: String = row.try_get(17)?;
+    let blob: String = row.try_get(WIDTH + 4)?;
     Ok(Some(ReplyFile {
         name,
         blob: parse("delivery_files", &delivery, "blob", &blob)?,
-        size: row.try_get::<i64, _>(18)?.max(0) as u64,
+        size: row.try_get::<i64, _>(WIDTH + 5)?.max(0) as u64,
     }))
 }

@@ -227,6 +227,7 @@ mod tests {
             to_us: true,
             files: Vec::new(),
             twin: None,
+            words_of: None,
             group: None,
             answers: None,
             at: 0,

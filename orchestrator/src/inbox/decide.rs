@@ -16,7 +16,9 @@ pub const ALBUM: Duration = Duration::from_millis(1200);
 pub enum Progress {
     /// No tick of it has started.
     Waits,
-    /// A tick runs, or ran.
+    /// It was claimed, and no program of it runs: its tick still makes its sandbox, or has to run again.
+    Opening,
+    /// Its program runs.
     Begun,
     /// It has its outcome.
     Settled,
@@ -71,6 +73,15 @@ pub enum Becomes {
     Parked,
     /// Nothing but a word to us: its author is told what can be said.
     Prompted,
+    /// Part of a message whose program does not run yet: a tick that was begun begins anew.
+    Restarts {
+        /// Which.
+        message: MessageId,
+        /// Files it did not have.
+        files: Vec<RemoteFile>,
+        /// Text to be added on a line of its own.
+        text: Option<String>,
+    },
     /// Too late for its message: what is new becomes one more message.
     FollowsUp {
         /// Files that came late.
@@ -143,6 +154,11 @@ pub fn posted(known: &Known, event: &Posted) -> Result<Becomes, Why> {
                 text: None,
                 after: patience(&whole),
             }),
+            Progress::Opening if !files.is_empty() => Ok(Becomes::Restarts {
+                message: part.message,
+                files,
+                text: None,
+            }),
             Progress::Begun | Progress::Settled if !files.is_empty() => Ok(Becomes::FollowsUp {
                 files,
                 text: String::new(),
@@ -167,6 +183,14 @@ pub fn posted(known: &Known, event: &Posted) -> Result<Becomes, Why> {
             text: Some(whole.text.clone()).filter(|text| !text.is_empty()),
             files: whole.files.clone(),
             after: ALBUM,
+        },
+        Some(Part {
+            message,
+            progress: Progress::Opening,
+        }) => Becomes::Restarts {
+            message,
+            text: Some(whole.text.clone()).filter(|text| !text.is_empty()),
+            files: whole.files.clone(),
         },
         Some(_) => Becomes::FollowsUp {
             files: whole.files,
@@ -196,10 +220,8 @@ pub fn edited(earlier: &Posted, part: Part, event: &Posted) -> Edit {
     match part.progress {
         _ if !changed || event.text.trim().is_empty() => Edit::Nothing,
         Progress::Waits => Edit::Replaces(part.message),
-        Progress::Begun | Progress::Settled if event.to_us && event.place != Place::Direct => {
-            Edit::Message
-        }
-        Progress::Begun | Progress::Settled => Edit::Nothing,
+        _ if event.to_us && event.place != Place::Direct => Edit::Message,
+        _ => Edit::Nothing,
     }
 }
 

@@ -67,8 +67,8 @@ pub(super) fn due(of: &Watched, platform: &dyn Platform) -> Option<Due> {
 fn line(of: &Watched) -> String {
     match (of.phase.as_deref(), of.ahead) {
         (Some("stopping"), _) => "Stopping …".to_owned(),
-        (Some("spawn" | "scope"), _) => "Starting …".to_owned(),
-        (Some("report" | "commit" | "destroy"), _) => "Finishing …".to_owned(),
+        (Some("starting" | "preparing"), _) => "Starting …".to_owned(),
+        (Some("saving" | "done"), _) => "Finishing …".to_owned(),
         (Some("running" | "run"), _) => "Working …".to_owned(),
         (Some(step), _) => format!("Working: {step}"),
         (None, 0) => "Waiting for its turn …".to_owned(),

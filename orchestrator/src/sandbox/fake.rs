@@ -38,6 +38,8 @@ pub const SIMULATED: &str = "fake";
 const UID: u32 = 1000;
 /// A test should not wait as long as people do.
 const READY: Duration = Duration::from_millis(500);
+/// Longest that a sandbox is being made.
+const SLOWEST: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
 /// What goes wrong, and when.
@@ -51,6 +53,8 @@ pub struct Script {
     pub start_fails: u32,
     /// Init connects and never says `Ready`.
     pub never_ready: bool,
+    /// While true, sandboxes are still being made.
+    pub slow: bool,
     /// What the next removals of a container are answered with, instead of being done.
     pub removals: VecDeque<u16>,
     /// Programs die by SIGKILL out of memory, at once.
@@ -121,6 +125,17 @@ impl Fake {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn made_in_time(&self) -> Result<(), BackendError> {
+        let deadline = tokio::time::Instant::now() + SLOWEST;
+        while self.state().script.slow {
+            if tokio::time::Instant::now() > deadline {
+                return Err(failed("create container", "in time", Answer(504)));
+            }
+            tokio::time::sleep(FIRST_PAUSE).await;
+        }
+        Ok(())
     }
 
     fn up(&self) -> Result<MutexGuard<'_, State>, BackendError> {
@@ -298,6 +313,7 @@ impl Backend for Fake {
 
     async fn spawn(&self, spec: &SandboxSpec) -> Result<Live, BackendError> {
         let name = &spec.names.container;
+        self.made_in_time().await?;
         sockets::make_sockets_dir(&spec.names.sockets)
             .map_err(|error| failed("make", &spec.names.sockets.display().to_string(), error))?;
         let tree = Tree::mount(spec).map_err(|error| failed("mount the slots of", name, error))?;

@@ -168,6 +168,7 @@ fn judge(error: &TickError) -> EndedBadly {
             },
             ..interrupted("", Again::No)
         },
+        TickError::Grown => interrupted(&error.to_string(), Again::AtOnce),
         TickError::NoRoom
         | TickError::Backend(
             BackendError::Down { .. } | BackendError::OtherEngine | BackendError::NoImage(_),
@@ -245,10 +246,10 @@ pub fn closing(
         }),
         again => {
             let counts = again == Again::Counted;
-            let pause = if counts {
-                1000 * i64::from(tried * tried)
-            } else {
-                FREE_PAUSE
+            let pause = match again {
+                Again::Counted => 1000 * i64::from(tried * tried),
+                Again::AtOnce => 0,
+                _ => FREE_PAUSE,
             };
             (
                 ended.apology,
@@ -323,6 +324,8 @@ mod tests {
             attempts,
             outcome: None,
             reason: None,
+            merged_into: None,
+            words_of: None,
         }
     }
 

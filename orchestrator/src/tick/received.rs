@@ -20,8 +20,9 @@ pub const RECEIVED: &str = "/work/received";
 const MODE: u32 = 0o644;
 
 /// Longest time that handing them over takes.
-pub fn longest(files: &[Attachment]) -> Duration {
-    files.iter().map(|file| transfer_time(file.size)).sum()
+pub fn longest<'a>(files: impl IntoIterator<Item = &'a Attachment>) -> Duration {
+    let each = files.into_iter();
+    each.map(|file| transfer_time(file.size)).sum()
 }
 
 /// See the module.
@@ -55,7 +56,7 @@ async fn put(blobs: &Blobs, control: &Control, file: &Attachment) -> Result<(), 
 }
 
 /// Whether what the agent may keep has room for them.
-fn fits(files: &[Attachment], limits: &Limits) -> Result<(), TickError> {
+pub fn fits(files: &[Attachment], limits: &Limits) -> Result<(), TickError> {
     if let Some(file) = files.iter().find(|file| file.size > limits.file_mib << 20) {
         return Err(TickError::NotReceived(format!(
             "\"{}\" is larger than limits.file_mib = {} of its profile",

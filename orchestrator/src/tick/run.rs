@@ -66,10 +66,10 @@ pub async fn run(tools: &Tools, job: &Job, scoped: Scoped) -> Result<Ran, TickEr
     write(
         &mut transcript,
         Entry::Prompt {
-            text: prompt.text.clone(),
+            text: prompt.written(),
         },
     )?;
-    for file in &prompt.files {
+    for file in prompt.files() {
         let received = Entry::Received {
             path: format!("{RECEIVED}/{}", file.name),
             size: file.size,

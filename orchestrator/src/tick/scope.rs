@@ -1,5 +1,6 @@
 //! Scope: the sandbox gets its permissions and the message's files, and the prompt is composed.
 
+use mayfly_domain::Attachment;
 use mayfly_init::arguments::GATEWAY_PORT;
 
 use super::{Job, TickError, Tools, phase::Phase, received, spawn::Spawned, state};
@@ -35,25 +36,29 @@ pub async fn scope(tools: &Tools, job: &Job, mut spawned: Spawned) -> Result<Sco
         &tools.supervisor,
     );
     let limits = &job.profile.limits;
+    let prompt = Prompt {
+        messages: std::mem::take(&mut spawned.messages),
+        form: job.profile.prompt,
+    };
+    let files: Vec<Attachment> = prompt.files().cloned().collect();
     tokio::select! {
-        given = received::hand_over(tools, control, &spawned.files, limits) => given?,
-        cause = asks.next(), if !spawned.files.is_empty() => {
+        given = received::hand_over(tools, control, &files, limits) => given?,
+        cause = asks.next(), if !files.is_empty() => {
             return Err(TickError::AskedEarly(Box::new(state::asked_early(cause, limits))));
         }
     }
     let (forwarded, entered) = tokio::join!(
         control.forward(GATEWAY_PORT, CONNECTIONS),
-        tools.db.enter_phase(&job.claim, Phase::Run, &job.image.id)
+        tools.db.enter_run(&job.claim, &job.image.id)
     );
     forwarded?;
-    entered?;
+    if !entered? {
+        return Err(TickError::Grown);
+    }
     spawned.watch.lap(Phase::Scope);
     faults::point("scope.after");
     Ok(Scoped {
-        prompt: Prompt {
-            text: job.claim.message.text.clone(),
-            files: spawned.files.clone(),
-        },
+        prompt,
         spawned,
         session,
         asks,

@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
-use mayfly_domain::Attachment;
+use mayfly_domain::{Attachment, MessageId, file_names};
 
 use super::{Job, Stopwatch, TickError, Tools, blocking, phase::Phase, received};
 use crate::{
+    agent::Said,
     faults,
     sandbox::{Live, SandboxSpec, SlotMount},
     snapshot::{Slot, merging},
@@ -23,8 +24,8 @@ pub struct Spawned {
     pub(super) layers: Vec<mayfly_domain::LayerId>,
     pub(super) watch: Stopwatch,
     pub(super) uppers: Vec<std::path::PathBuf>,
-    /// The message's, still outside.
-    pub(super) files: Vec<Attachment>,
+    /// What is said in this tick; its files are still outside.
+    pub(super) messages: Vec<Said>,
 }
 
 /// See the module.
@@ -55,9 +56,10 @@ pub async fn spawn(tools: &Tools, job: &Job) -> Result<Spawned, TickError> {
         })
         .collect();
     let upper_paths = mounts.iter().map(|mount| mount.upper.clone()).collect();
-    let files = tools.db.attachments(job.claim.message.id).await?;
+    let messages = said(tools, job).await?;
     let mut spec = spec(tools, job, mounts);
-    spec.ceiling += received::longest(&files);
+    let files = messages.iter().flat_map(|said| &said.files);
+    spec.ceiling += received::longest(files);
     let live = tools.backend.spawn(&spec).await?;
     faults::point("spawn.ready");
     watch.lap(Phase::Spawn);
@@ -67,8 +69,33 @@ pub async fn spawn(tools: &Tools, job: &Job) -> Result<Spawned, TickError> {
         layers,
         watch,
         uppers: upper_paths,
-        files,
+        messages,
     })
+}
+
+/// The messages of this tick. Files of several lie in one folder, so their names are made apart.
+async fn said(tools: &Tools, job: &Job) -> Result<Vec<Said>, TickError> {
+    let messages = job.claim.messages();
+    let ids: Vec<MessageId> = messages.clone().map(|message| message.id).collect();
+    let mut files = tools.db.attachments_of(&ids).await?;
+    files.sort_by_key(|(of, _)| ids.iter().position(|id| id == of));
+    let names = file_names(files.iter().map(|(_, file)| file.name.as_str()));
+    for ((_, file), name) in files.iter_mut().zip(names) {
+        file.name = name;
+    }
+    let of = |id: MessageId| -> Vec<Attachment> {
+        let own = files.iter().filter(|(of, _)| *of == id);
+        own.map(|(_, file)| file.clone()).collect()
+    };
+    let said = messages.map(|message| Said {
+        message: message.id,
+        author: message.author.clone(),
+        words_of: message.words_of.clone(),
+        text: message.text.clone(),
+        files: of(message.id),
+        at: message.created_at,
+    });
+    Ok(said.collect())
 }
 
 fn spec(tools: &Tools, job: &Job, slots: Vec<SlotMount>) -> SandboxSpec {

@@ -302,6 +302,8 @@ pub enum Again {
     Counted,
     /// Yes, and this tick does not count.
     Free,
+    /// The same, without a pause.
+    AtOnce,
     /// Only when a person says so: trying again cannot help.
     Parked,
 }

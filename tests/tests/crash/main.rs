@@ -10,3 +10,4 @@ mod points;
 mod power_cut;
 mod restart;
 mod scene;
+mod together;

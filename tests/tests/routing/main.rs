@@ -4,6 +4,7 @@ mod conversations;
 mod messages;
 mod rights;
 mod time;
+mod together;
 
 use std::{
     sync::{
@@ -17,7 +18,7 @@ use mayfly_domain::{
     Author, Channel, Event, Happened, Place, PostId, Posted, RemoteFile, Twin, chat::Sign,
 };
 use mayfly_orchestrator::{
-    agent::profile::Profile,
+    agent::profile::{Profile, SHELL},
     inbox::access::{Access, ChannelRule, EVERYONE},
     sandbox::fake::Fake,
 };
@@ -82,6 +83,7 @@ fn mention(id: &str, text: &str) -> Posted {
         to_us: true,
         files: Vec::new(),
         twin: None,
+        words_of: None,
         group: None,
         answers: None,
         at: now(),
@@ -113,13 +115,26 @@ impl Scene {
     }
 
     async fn with(access: Access) -> Scene {
+        Scene::on(access, Profile::default()).await.0
+    }
+
+    /// With this as the profile `shell`, and the engine.
+    async fn on(access: Access, shell: Profile) -> (Scene, Fake) {
         let chat = Chat::new(LONG);
-        let world = World::fake(setup(&chat, access), Fake::new).await;
-        Scene {
+        let mut setup = setup(&chat, access);
+        setup.profiles = vec![(SHELL.to_owned(), shell)];
+        let mut engine = None;
+        let world = World::fake(setup, |supervisor, lease| {
+            let fake = Fake::new(supervisor, lease);
+            engine.insert(fake).clone()
+        })
+        .await;
+        let scene = Scene {
             world,
             chat,
             keys: AtomicI64::default(),
-        }
+        };
+        (scene, engine.expect("it was made"))
     }
 
     fn happens(&self, happened: Happened) {

@@ -155,3 +155,31 @@ async fn ev_09_a_program_that_opens_a_thread_with_each_post_is_bound_as_well() {
     assert_eq!(scene.count("agents"), "6");
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn se_07_words_that_are_passed_on_are_no_command_and_carry_their_writer() {
+    let scene = Scene::new().await;
+    scene.posted(mention("1", "echo one"));
+    scene.quiet().await;
+    let mut passed = follow_up("1", "2", "!status");
+    passed.words_of = Some(Author {
+        id: "mallory".to_owned(),
+        name: "Mallory".to_owned(),
+    });
+    scene.posted(passed);
+    scene.quiet().await;
+    assert_eq!(scene.count("orders"), "0");
+    let tick = scene
+        .world
+        .sql("SELECT id FROM ticks ORDER BY id DESC LIMIT 1");
+    let agent = scene.world.sql("SELECT id FROM agents").parse().unwrap();
+    let told = mayfly_orchestrator::agent::transcript::path(
+        scene.world.data_dir(),
+        agent,
+        tick.parse().unwrap(),
+    );
+    let told = std::fs::read_to_string(told).unwrap();
+    let head = "# Ada (ada) passes on words of Mallory (mallory):\\n!status";
+    assert!(told.contains(head), "{told}");
+    scene.end().await;
+}

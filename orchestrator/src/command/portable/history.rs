@@ -6,7 +6,11 @@ use mayfly_domain::{AgentId, MessageId, SnapshotId, TickId};
 
 use super::{Commands, RequestError, export::ExportAs};
 use crate::{
-    db::{agents::Agent, portable::PinnedStates, ticks::Tick},
+    db::{
+        agents::Agent,
+        portable::{PinnedStates, Settled},
+        ticks::Tick,
+    },
     snapshot::oci::{AgentRow, FORM, History, MessageRow, SnapshotRow, TickRow},
 };
 
@@ -40,12 +44,15 @@ impl Commands {
         owners.push(agent.id);
         owners.dedup();
         for owner in owners {
-            for (message, settled_at) in self.db.settled(owner).await? {
+            for Settled {
+                id,
+                at: when,
+                first,
+            } in self.db.settled(owner).await?
+            {
                 let whole = owner == agent.id && at.is_none();
-                if (whole || told.contains(&message))
-                    && settled.insert(message, settled_at).is_none()
-                {
-                    order.push(message);
+                if (whole || told.contains(&first)) && settled.insert(id, when).is_none() {
+                    order.push(id);
                 }
             }
         }
@@ -83,6 +90,8 @@ impl Commands {
                 attempts: message.attempts,
                 outcome,
                 reason: message.reason,
+                merged_into: message.merged_into,
+                words_of: message.words_of,
                 settled_at: settled.get(&id).copied().flatten(),
             });
             history.replies.extend(self.db.told(id).await?);

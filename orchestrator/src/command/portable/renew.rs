@@ -30,6 +30,7 @@ pub(super) fn renew(history: &mut History) -> HashMap<TickId, TickId> {
     }
     for row in &mut history.messages {
         row.id = messages[&row.id];
+        row.merged_into = row.merged_into.map(|first| messages[&first]);
     }
     for row in &mut history.ticks {
         row.id = ticks[&row.id];

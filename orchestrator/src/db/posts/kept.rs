@@ -125,6 +125,18 @@ pub(super) async fn grow(
     Ok(())
 }
 
+/// A tick that has not started its program begins anew, since its message has more now.
+pub(super) async fn restart(tx: &mut AnyConnection, message: MessageId) -> Result<(), DbError> {
+    sqlx::query(
+        "UPDATE ticks SET grown = 1 WHERE outcome IS NULL
+         AND message = (SELECT COALESCE(merged_into, id) FROM messages WHERE id = $1)",
+    )
+    .bind(message.to_string())
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
 /// A message says what its posts say.
 pub(super) async fn retell(tx: &mut AnyConnection, message: MessageId) -> Result<(), DbError> {
     let rows = sqlx::query(

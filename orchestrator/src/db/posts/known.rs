@@ -4,7 +4,10 @@ use mayfly_domain::{Channel, MessageId, PostId, Posted, ThreadKey};
 use sqlx::{AnyConnection, Row as _};
 
 use super::super::{DbError, Tx, parse, parse_opt};
-use crate::inbox::decide::{Part, Progress};
+use crate::{
+    inbox::decide::{Part, Progress},
+    tick::phase::Phase,
+};
 
 /// What earlier events told of a post of somebody else's, and the message it is part of.
 pub(super) async fn earlier(
@@ -49,9 +52,11 @@ pub(super) async fn album_of(
 }
 
 async fn progress(tx: &mut Tx, message: MessageId) -> Result<Part, DbError> {
+    // A merged message is as far as the one that has its tick.
     let row = sqlx::query(
-        "SELECT outcome, EXISTS (SELECT 1 FROM ticks t WHERE t.message = m.id) + 0
-         FROM messages m WHERE m.id = $1",
+        "SELECT f.outcome, EXISTS (SELECT 1 FROM ticks t WHERE t.message = f.id) + 0,
+           (SELECT max(t.phase) FROM ticks t WHERE t.message = f.id AND t.outcome IS NULL)
+         FROM messages m JOIN messages f ON f.id = COALESCE(m.merged_into, m.id) WHERE m.id = $1",
     )
     .bind(message.to_string())
     .fetch_optional(&mut **tx)
@@ -61,9 +66,13 @@ async fn progress(tx: &mut Tx, message: MessageId) -> Result<Part, DbError> {
         return Ok(Part { message, progress });
     };
     let outcome: Option<String> = row.try_get(0)?;
+    let phase: Option<String> = row.try_get(2)?;
+    let early = [Phase::Spawn, Phase::Scope].map(Phase::as_str);
+    let opening = phase.is_none_or(|phase| early.contains(&phase.as_str()));
     let progress = match (outcome, row.try_get::<i64, _>(1)?) {
         (Some(_), _) => Progress::Settled,
         (None, 0) => Progress::Waits,
+        (None, _) if opening => Progress::Opening,
         (None, _) => Progress::Begun,
     };
     Ok(Part { message, progress })

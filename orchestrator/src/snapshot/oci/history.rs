@@ -119,6 +119,12 @@ pub struct MessageRow {
     pub outcome: MessageOutcome,
     /// Why it is parked or withdrawn.
     pub reason: Option<String>,
+    /// The message whose tick it became part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged_into: Option<MessageId>,
+    /// Whoever wrote what its author only passes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub words_of: Option<Author>,
     /// Unix ms.
     pub settled_at: Option<i64>,
 }
@@ -271,9 +277,17 @@ impl History {
             let known = row.tick.is_none_or(|tick| ticks.contains(&tick));
             ok(known, "a state has no tick")?;
         }
+        let merged = self.messages.iter().filter(|row| row.merged_into.is_some());
+        let merged: HashSet<_> = merged.map(|row| row.id).collect();
         for row in &self.messages {
             ok(row.text.len() <= MAX_TEXT, "a message is too long")?;
-            let author = short(&row.author.id) && short(&row.author.name);
+            let stands = |first| messages.contains(&first) && !merged.contains(&first);
+            let right = row
+                .merged_into
+                .is_none_or(|first| row.outcome == MessageOutcome::Merged && stands(first));
+            ok(right, "a message is part of none that stands for itself")?;
+            let mut authors = std::iter::once(&row.author).chain(&row.words_of);
+            let author = authors.all(|author| short(&author.id) && short(&author.name));
             ok(
                 author,
                 "an author's name is too long, or holds control characters",
