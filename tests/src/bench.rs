@@ -3,10 +3,12 @@
 //! To add a bench: a file below `bench/` that fills a [`figure::Report`], and a verb in
 //! `bin/mayfly-bench.rs`.
 
+pub mod adapter;
 pub mod bare;
 pub mod chain;
 pub mod cpu;
 pub mod figure;
+pub mod flat;
 pub mod idle;
 pub mod load;
 pub mod memory;

@@ -15,4 +15,5 @@ pub mod front;
 pub mod http;
 pub mod second_engine;
 pub mod server;
+pub mod traffic;
 pub mod world;

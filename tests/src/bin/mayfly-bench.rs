@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use mayfly_tests::bench::{figure::Report, idle, neighbour, snapshot, tick};
+use mayfly_tests::bench::{adapter, figure::Report, idle, neighbour, snapshot, tick};
 
 #[derive(Parser)]
 #[command(about = "Measures Mayfly on real Docker; needs root")]
@@ -28,6 +28,15 @@ enum Verb {
     },
     /// What a thousand idle agents and reads about them cost.
     Idle {
+        /// Writes the figures as a JSON list.
+        #[arg(long)]
+        json: Option<PathBuf>,
+        /// The server that is measured.
+        #[arg(long)]
+        program: PathBuf,
+    },
+    /// How fast events of platforms are taken, and what their connections weigh.
+    Adapter {
         /// Writes the figures as a JSON list.
         #[arg(long)]
         json: Option<PathBuf>,
@@ -70,6 +79,7 @@ fn main() -> ExitCode {
             finish(&report, json)
         }
         Verb::Idle { json, program } => finish(&idle::run(&program), json),
+        Verb::Adapter { json, program } => finish(&adapter::run(&program), json),
         Verb::Neighbour { file } => {
             let Err(error) = neighbour::write(&file);
             eprintln!("{}: {error}", file.display());

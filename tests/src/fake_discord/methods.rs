@@ -506,6 +506,7 @@ fn call_back(state: &mut State, id: u64, token: &str, body: &Value) -> Done {
     }
     let kind = body["type"].as_i64().filter(|kind| (4..=9).contains(kind));
     interaction.acknowledged = Some(kind.ok_or_else(|| Refusal::form("type"))?);
+    interaction.took = Some(interaction.born.elapsed());
     if kind == Some(4) {
         let said = body["data"]["content"].as_str().unwrap_or_default();
         interaction.said.push(said.to_owned());

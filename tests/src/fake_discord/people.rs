@@ -173,6 +173,13 @@ impl FakeDiscord {
         self.kept.lock().interactions[&interaction].acknowledged
     }
 
+    /// How long each acknowledgement of an interaction took.
+    pub fn took(&self) -> Vec<Duration> {
+        let state = self.kept.lock();
+        let all = state.interactions.values();
+        all.filter_map(|interaction| interaction.took).collect()
+    }
+
     /// What only the person behind an interaction was told.
     pub fn whispered(&self, interaction: u64) -> Vec<String> {
         self.kept.lock().interactions[&interaction].said.clone()
@@ -340,6 +347,7 @@ fn send(state: &mut State, event: Value) -> u64 {
         token,
         born: Instant::now(),
         acknowledged: None,
+        took: None,
         said: Vec::new(),
     };
     state.interactions.insert(id, interaction);

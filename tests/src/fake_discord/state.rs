@@ -99,6 +99,8 @@ pub(super) struct Interaction {
     pub(super) born: Instant,
     /// The callback's type.
     pub(super) acknowledged: Option<i64>,
+    /// How long that took.
+    pub(super) took: Option<Duration>,
     /// What only the person sees.
     pub(super) said: Vec<String>,
 }
