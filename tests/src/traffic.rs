@@ -140,14 +140,23 @@ pub fn events(server: &Server) -> u64 {
     told.parse().expect("a number")
 }
 
-/// Waits until nothing is under way any more: no message, no command, no reply that is owed.
-pub fn quiet(server: &Server) {
+/// Waits until so many events came in all and nothing is under way any more: no message, no command,
+/// no reply that is owed.
+pub fn quiet(server: &Server, came: u64) {
+    let since = Instant::now();
+    while events(server) < came {
+        assert!(
+            since.elapsed() < PATIENCE,
+            "{came} events: {}",
+            server.log()
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
     let open = "SELECT (SELECT count(*) FROM messages WHERE outcome IS NULL)
         + (SELECT count(*) FROM orders WHERE state != 'done')
         + (SELECT count(*) FROM deliveries WHERE state = 'owed')
         + (SELECT count(*) FROM progress)
         + (SELECT count(*) FROM arrivals WHERE state = 'new')";
-    let since = Instant::now();
     while server.sql(open) != "0" {
         assert!(since.elapsed() < PATIENCE, "no rest: {}", server.log());
         thread::sleep(Duration::from_millis(20));

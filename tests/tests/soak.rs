@@ -39,13 +39,14 @@ fn memory_is_flat_while_all_three_write() {
     crowds.iter().for_each(|crowd| crowd.reach(&server));
     let (mut sizes, since, mut n) = (Sizes::default(), Instant::now(), 0);
     while since.elapsed() < span() || sizes.looks() < 9 {
+        let came = traffic::events(&server);
         for _ in 0..ROUND {
             crowds
                 .iter()
                 .for_each(|crowd| traffic::post(crowd.as_ref(), n));
             n += 1;
         }
-        traffic::quiet(&server);
+        traffic::quiet(&server, came + (crowds.len() * ROUND) as u64);
         sizes.add(traffic::events(&server), Memory::of(server.pid()).anonymous);
     }
     let course = sizes.course().expect("enough looks");

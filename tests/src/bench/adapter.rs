@@ -123,12 +123,13 @@ fn weight(report: &mut Report, program: &str) {
     let (mut sizes, since, mut n) = (Sizes::default(), Instant::now(), 1);
     while since.elapsed() < SPAN {
         // Each round has a tick, on each platform in turn.
+        let came = traffic::events(&server);
         crowds[n % crowds.len()].speak(n);
         for _ in 0..20 {
             crowds.iter().for_each(|crowd| crowd.chatter(n));
             n += 1;
         }
-        traffic::quiet(&server);
+        traffic::quiet(&server, came + 20 * crowds.len() as u64);
         sizes.add(traffic::events(&server), Memory::of(server.pid()).rss);
     }
     memory(report, &server, "memory, after traffic");
@@ -179,7 +180,7 @@ fn threads(report: &mut Report, program: &str) {
                     Err(found.to_string())
                 }
             });
-            traffic::quiet(&server);
+            traffic::quiet(&server, 0);
         }
     };
     begin(0, THREADS / 10);
