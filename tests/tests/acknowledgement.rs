@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mayfly_tests::{
     server::Server,
-    traffic::{Way, steady},
+    traffic::{Way, applied, steady},
 };
 
 const A_SECOND: u32 = 50;
@@ -29,12 +29,8 @@ fn within_a_second(way: Way) {
         took.len()
     );
     assert!(p99 < P99, "p50 {p50:?}, p99 {p99:?}");
-    // What was acknowledged was stored.
-    let stored = server.sql("SELECT count(*) FROM arrivals");
-    assert!(
-        stored.parse::<usize>().expect("a number") >= POSTS,
-        "{stored}"
-    );
+    // On Discord the rest may still be on its way.
+    applied(&server, POSTS as u64);
     server.kill();
 }
 
