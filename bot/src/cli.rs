@@ -115,6 +115,9 @@ Example:
     /// Set up a chat platform
     #[command(subcommand)]
     Platform(PlatformVerb),
+    /// Let people of a chat platform in by a code that is good once
+    #[command(subcommand)]
+    Pair(PairVerb),
     /// Remove what nothing needs any more: expired states, unused layers, files and images
     #[command(after_help = "\
 A server does this by itself, as [retention] of the configuration says. The newest state of an agent is
@@ -400,6 +403,25 @@ pub(crate) enum PlatformVerb {
     Telegram(TelegramVerb),
 }
 
+/// Who is let in by a code.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PairVerb {
+    /// Make a code for one person on Telegram
+    #[command(
+        after_help = "Whoever sends it to the bot in a direct chat may speak from then on, as if named in telegram.allowed_users.\n\
+It is good once, for ten minutes and five wrong tries; in a group it is void."
+    )]
+    Telegram,
+    /// Everybody who was let in
+    List,
+    /// Take the right to speak back from a person
+    Remove {
+        /// The id that mayfly pair list shows
+        #[arg(allow_hyphen_values = true)]
+        person: String,
+    },
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum SlackVerb {
     /// Print the app's manifest: scopes, events, Socket Mode or the address that Slack sends requests to
@@ -479,6 +501,7 @@ async fn dispatch(context: Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Tick(TickVerb::Show { tick }) => commands::tick::show(&context, &tick).await,
         Verb::Parked(verb) => commands::parked::run(&context, verb).await,
         Verb::Platform(verb) => commands::platform::run(&context, verb).await,
+        Verb::Pair(verb) => commands::pair::run(&context, verb).await,
         Verb::Gc {
             dry_run,
             trust_clock,

@@ -7,8 +7,8 @@ use hyper::{Method, Request, StatusCode, body::Bytes, header};
 use mayfly_orchestrator::backup::{BackupView, inspect::LayersView};
 use mayfly_orchestrator::snapshot::oci::Exported;
 use mayfly_orchestrator::view::{
-    AgentView, GcView, ImportView, MessageView, Page, ReadyView, RollbackView, StopView,
-    TickDetail, TickView,
+    AgentView, GcView, ImportView, MessageView, Page, PairedView, PairingView, ReadyView,
+    RollbackView, StopView, TickDetail, TickView,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
@@ -17,7 +17,10 @@ use crate::{
     exit::{Exit, Failure},
     http::{
         BackupBody, ExportBody, ImportBody, LayersBody, Problem,
-        wire::{CreateBody, EmptyBody, ForkBody, GcBody, RollbackBody, SendBody, StopBody},
+        wire::{
+            CreateBody, EmptyBody, ForkBody, GcBody, PairBody, RollbackBody, SendBody, StopBody,
+            UnpairBody,
+        },
     },
     page::LinkView,
 };
@@ -165,6 +168,18 @@ impl Client {
 
     pub async fn backup(&self, body: &BackupBody) -> Answer<BackupView> {
         self.post("/v1/backup", body).await
+    }
+
+    pub async fn pair(&self, body: &PairBody) -> Answer<PairingView> {
+        self.post("/v1/pairings", body).await
+    }
+
+    pub async fn paired(&self) -> Answer<Vec<PairedView>> {
+        self.get("/v1/pairings").await
+    }
+
+    pub async fn unpair(&self, body: &UnpairBody) -> Answer<PairedView> {
+        self.post("/v1/pairings/remove", body).await
     }
 
     pub(crate) async fn page_link(&self) -> Answer<LinkView> {

@@ -8,6 +8,7 @@ pub(crate) mod check;
 pub(crate) mod doctor;
 pub(crate) mod gc;
 pub(crate) mod page;
+pub(crate) mod pair;
 pub(crate) mod parked;
 pub(crate) mod platform;
 pub(crate) mod portable;

@@ -14,7 +14,7 @@ pub(crate) use agent::{agent, agents, gc, rollback, stop};
 pub(crate) use diff::{diff, names};
 pub(crate) use files::listing;
 pub(crate) use graph::graph;
-pub(crate) use message::{parked, state};
+pub(crate) use message::{paired, parked, state};
 pub(crate) use patch::{painted, patch};
 pub(crate) use quote::quoted;
 pub(crate) use tick::{exit, outcome, phases, tick, ticks};

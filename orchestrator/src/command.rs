@@ -6,6 +6,7 @@ mod backup;
 pub mod follow;
 mod history;
 mod messages;
+mod pairing;
 pub mod portable;
 mod states;
 
@@ -23,7 +24,7 @@ use crate::{
     clock,
     db::{Db, DbError, ticks::Tick},
     images::Images,
-    inbox::DurableInbox,
+    inbox::{DurableInbox, route::Accesses},
     observe,
     queue::Queue,
     retention::{Ask, Keeper},
@@ -125,6 +126,7 @@ pub struct Commands {
     uploads: Arc<Semaphore>,
     queue: Arc<dyn Queue>,
     profiles: Arc<Profiles>,
+    accesses: Arc<Accesses>,
     running: Running,
     bell: Bell,
     trouble: Trouble,
@@ -156,6 +158,7 @@ impl Commands {
             uploads: Arc::new(Semaphore::new(attachments::UPLOADS)),
             queue: worker.queue.clone(),
             profiles: worker.profiles.clone(),
+            accesses: worker.accesses.clone(),
             running: tools.running.clone(),
             bell: worker.bell.clone(),
             trouble: worker.trouble.clone(),

@@ -17,6 +17,7 @@ pub mod images;
 pub mod installation;
 pub mod messages;
 pub mod orders;
+pub mod pairing;
 pub mod parts;
 pub mod pins;
 pub mod portable;

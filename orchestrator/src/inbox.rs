@@ -5,6 +5,7 @@ pub mod access;
 pub mod decide;
 pub mod fetch;
 pub mod listen;
+pub mod pairing;
 pub mod route;
 mod seen;
 

@@ -107,6 +107,30 @@ pub struct MessageView {
     pub undelivered: Option<String>,
 }
 
+/// A code that lets somebody in, once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PairingView {
+    /// Where.
+    pub platform: String,
+    /// To be said to the bot in a direct conversation: `/pair CODE`.
+    pub code: String,
+    /// Until when, unix ms.
+    pub expires_at: i64,
+}
+
+/// Somebody who was let in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PairedView {
+    /// Where.
+    pub platform: String,
+    /// The platform's id of the person.
+    pub person: String,
+    /// As the person is called there.
+    pub name: String,
+    /// Since when, unix ms.
+    pub since: i64,
+}
+
 /// A file that was uploaded; a message may name it within a day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UploadView {

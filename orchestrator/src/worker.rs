@@ -390,8 +390,12 @@ impl Worker {
             .db
             .channel_began_as(&told.thread.channel())
             .await?;
-        let access = self.accesses.get(&channel.platform);
-        Ok(access.is_none_or(|access| access.judge(&told, &channel) == Verdict::May))
+        let Some(access) = self.accesses.get(&channel.platform) else {
+            return Ok(true);
+        };
+        let db = &self.tools.db;
+        let access = db.with_paired(&channel.platform, access).await?;
+        Ok(access.judge(&told, &channel) == Verdict::May)
     }
 
     async fn run_tick(

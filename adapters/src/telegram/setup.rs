@@ -1,5 +1,7 @@
 //! What a bot has to be told of once, and what is looked at when something does not work.
 
+use std::time::Duration;
+
 use reqwest::Url;
 use serde_json::Value;
 use teloxide_core::{
@@ -14,6 +16,8 @@ use crate::{
 };
 
 /// Most commands a bot may have.
+/// Longest that the bot's name is waited for.
+const SOON: Duration = Duration::from_secs(5);
 const MAX_COMMANDS: usize = 100;
 
 /// Registers commands, each with its description, so that people are offered them; those from before
@@ -64,6 +68,15 @@ pub async fn check(config: &Config) -> Vec<Check> {
             result,
         })
         .collect()
+}
+
+/// The bot's user name, if Telegram says it soon.
+pub async fn username(config: &Config) -> Option<String> {
+    let api = Api::new(config).ok()?;
+    let asked = tokio::time::timeout(SOON, async { api.call("me", &GetMe::new()).await }).await;
+    let me = asked.ok()?.ok()?;
+    let name = text(&me, &["username"])?;
+    Some(name.to_owned()).filter(|name| !name.is_empty())
 }
 
 type Found = Result<String, String>;

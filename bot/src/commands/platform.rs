@@ -36,7 +36,7 @@ pub(crate) async fn run(context: &Context, verb: PlatformVerb) -> Result<Exit, F
     Ok(Exit::Ok)
 }
 
-fn switched_on<C>(
+pub(super) fn switched_on<C>(
     config: Option<Result<C, String>>,
     section: &str,
     variable: &str,

@@ -86,6 +86,7 @@ async fn serve(
     // Dropped before `running`, and with it the lock.
     let _socket = server.start(running.commands.clone(), &running.supervisor);
     context.screen.answer(&line);
+    tell_paired(&running).await;
     if let Some(links) = links {
         context.screen.answer(&page(&links, stdout().is_terminal()));
     }
@@ -97,6 +98,18 @@ async fn serve(
     match fault {
         None => Ok(Exit::Ok),
         Some(fault) => Err(Failure::new(Exit::Internal, fault)),
+    }
+}
+
+/// Whom no configuration names, and who may speak all the same.
+async fn tell_paired(running: &Running) {
+    match running.commands.paired().await {
+        Ok(paired) if paired.is_empty() => {}
+        Ok(paired) => tracing::info!(
+            "{} may speak since they were paired: mayfly pair list",
+            paired.len()
+        ),
+        Err(error) => tracing::warn!(%error, "who is paired cannot be read"),
     }
 }
 

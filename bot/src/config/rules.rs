@@ -69,8 +69,15 @@ pub(super) fn advise(config: &Config) -> Vec<String> {
     }
     for (platform, on, access) in chats(config) {
         if on && access.is_closed() {
+            let (but, or) = match platform {
+                "telegram" => (
+                    " but those who are paired",
+                    ", or let one in: mayfly pair telegram",
+                ),
+                _ => ("", ""),
+            };
             advice.push(format!(
-                "{platform}: nobody may speak: name people in {platform}.allowed_users by their ids, or write [\"everyone\"]"
+                "{platform}: nobody may speak{but}: name people in {platform}.allowed_users by their ids, or write [\"everyone\"]{or}"
             ));
         }
         for id in access

@@ -4,7 +4,10 @@
 use std::path::PathBuf;
 
 use axum::{Json, extract::State};
-use mayfly_orchestrator::backup::{BackupView, inspect::LayersView};
+use mayfly_orchestrator::{
+    backup::{BackupView, inspect::LayersView},
+    view::{PairedView, PairingView},
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -14,10 +17,10 @@ use super::{
     body::Body,
     document::{
         Routes,
-        refusals::{Conflict, Unavailable},
+        refusals::{Conflict, NotFound, Unavailable},
     },
     problem::Problem,
-    wire::EmptyBody,
+    wire::{EmptyBody, PairBody, UnpairBody},
 };
 use crate::page::LinkView;
 
@@ -46,6 +49,8 @@ pub(super) fn described() -> Routes {
         .with(routes!(backup))
         .with(routes!(layers))
         .with(routes!(page_link))
+        .with(routes!(paired, pair))
+        .with(routes!(unpair))
 }
 
 /// Takes a backup of the whole installation while it runs.
@@ -97,4 +102,46 @@ async fn page_link(
     let off = "http.listen is off, so there is no page: set it in mayfly.toml, then start mayfly serve anew";
     let links = api.links.ok_or_else(|| Problem::new("conflict", off))?;
     Ok(Json(links.make()))
+}
+
+/// Makes a code by which one person is let in; the one before is void.
+#[utoipa::path(
+    post,
+    path = "/v1/pairings",
+    tag = "owner",
+    request_body = PairBody,
+    responses((status = 200, description = "Made.", body = PairingView), Conflict)
+)]
+async fn pair(
+    State(api): State<Api>,
+    Body(asked): Body<PairBody>,
+) -> Result<Json<PairingView>, Problem> {
+    Ok(Json(api.commands.pair(&asked.platform).await?))
+}
+
+/// Everybody who was let in by a code.
+#[utoipa::path(
+    get,
+    path = "/v1/pairings",
+    tag = "owner",
+    responses((status = 200, description = "All of them.", body = Vec<PairedView>))
+)]
+async fn paired(State(api): State<Api>) -> Result<Json<Vec<PairedView>>, Problem> {
+    Ok(Json(api.commands.paired().await?))
+}
+
+/// Takes the right to speak back from somebody who was let in.
+#[utoipa::path(
+    post,
+    path = "/v1/pairings/remove",
+    tag = "owner",
+    request_body = UnpairBody,
+    responses((status = 200, description = "Whose it was.", body = PairedView), NotFound)
+)]
+async fn unpair(
+    State(api): State<Api>,
+    Body(asked): Body<UnpairBody>,
+) -> Result<Json<PairedView>, Problem> {
+    let gone = api.commands.unpair(&asked.platform, &asked.person);
+    Ok(Json(gone.await?))
 }

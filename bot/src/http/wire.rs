@@ -76,3 +76,20 @@ pub struct GcBody {
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EmptyBody {}
+
+/// `POST /v1/pairings`.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PairBody {
+    /// For example `telegram`.
+    pub platform: String,
+}
+
+/// `POST /v1/pairings/remove`.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnpairBody {
+    pub platform: String,
+    /// The platform's id of the person.
+    pub person: String,
+}

@@ -1,7 +1,7 @@
 //! Messages.
 
 use mayfly_domain::MessageOutcome;
-use mayfly_orchestrator::view::MessageView;
+use mayfly_orchestrator::view::{MessageView, PairedView};
 
 use super::{one_line, table::table, time};
 use crate::screen::Screen;
@@ -38,4 +38,18 @@ pub(crate) fn parked(messages: &[MessageView], screen: Screen) -> String {
     let rows: Vec<_> = messages.iter().map(row).collect();
     let head = ["MESSAGE", "AGENT", "WRITTEN", "ATTEMPTS", "REASON", "TEXT"];
     table(head, &rows, screen)
+}
+
+/// People who were let in.
+pub(crate) fn paired(people: &[PairedView], screen: Screen) -> String {
+    let row = |one: &PairedView| {
+        [
+            one.person.clone(),
+            one_line(&one.name, 40),
+            one.platform.clone(),
+            time(one.since),
+        ]
+    };
+    let rows: Vec<_> = people.iter().map(row).collect();
+    table(["PERSON", "NAME", "PLATFORM", "SINCE"], &rows, screen)
 }

@@ -163,6 +163,22 @@ pub(super) async fn applied(
     Ok(())
 }
 
+/// What an event said is not kept: this stands in its place, or nothing.
+pub(super) async fn forget_words(
+    tx: &mut AnyConnection,
+    seq: i64,
+    instead: Option<&Event>,
+) -> Result<(), DbError> {
+    let event = instead.map(|event| serde_json::to_string(event).expect("events are plain"));
+    sqlx::query("UPDATE arrivals SET raw = $2, event = $3 WHERE seq = $1")
+        .bind(seq)
+        .bind(Vec::new())
+        .bind(event)
+        .execute(tx)
+        .await?;
+    Ok(())
+}
+
 async fn insert(tx: &mut Tx, incoming: &Incoming, now: i64) -> Result<u64, DbError> {
     let (key, event, state) = match &incoming.event {
         Ok(event) => {

@@ -4,7 +4,7 @@ mod kept;
 mod known;
 mod moved;
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use mayfly_domain::{AgentId, Channel, Event, Happened, MessageId, Place, PostId, Posted, Pressed};
 use sqlx::Row as _;
@@ -12,9 +12,10 @@ use sqlx::Row as _;
 use super::{
     Db, DbError, Tx,
     agents::Agent,
-    arrivals::applied,
+    arrivals::{applied, forget_words},
     messages::{Lane, insert_message},
     orders::{self, Ask},
+    pairing::{self, Tried},
 };
 use crate::{
     clock,
@@ -67,6 +68,23 @@ impl Db {
         fresh: Option<&Agent>,
     ) -> Result<Applied, DbError> {
         let mut tx = self.begin().await?;
+        if let Some(tried) = pairing::tried(&mut tx, event).await? {
+            match &tried {
+                // Applied anew, now that its author may speak.
+                Tried::Paired(asks) => forget_words(&mut tx, seq, Some(asks)).await?,
+                Tried::Refused(why) => {
+                    forget_words(&mut tx, seq, None).await?;
+                    applied(&mut tx, seq, why, None).await?;
+                }
+            }
+            crate::faults::point("apply.inside");
+            tx.commit().await?;
+            return Ok(Applied::nothing());
+        }
+        let access = &*match platform_of(event) {
+            Some(platform) => pairing::with_paired(&mut tx, platform, access).await?,
+            None => Cow::Borrowed(access),
+        };
         let (done, state, message) = match &event.happened {
             Happened::Posted(posted) => post(&mut tx, posted, access, fresh).await?,
             Happened::Edited(posted) => edit(&mut tx, posted, access).await?,
@@ -86,6 +104,16 @@ impl Db {
         }
         Ok(done)
     }
+}
+
+/// Where rights are asked for.
+fn platform_of(event: &Event) -> Option<&str> {
+    let channel = match &event.happened {
+        Happened::Posted(posted) | Happened::Edited(posted) => &posted.id.channel,
+        Happened::Pressed(pressed) => &pressed.on.channel,
+        Happened::Deleted(_) | Happened::Moved { .. } | Happened::Ignored(_) => return None,
+    };
+    Some(&channel.platform)
 }
 
 /// What happened, the word for it, and the message it is part of.

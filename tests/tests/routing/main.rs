@@ -2,6 +2,7 @@
 
 mod conversations;
 mod messages;
+mod pairing;
 mod rights;
 mod time;
 mod together;

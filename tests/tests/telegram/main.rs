@@ -6,6 +6,7 @@ mod faults;
 mod files;
 mod kept;
 mod listen;
+mod pairing;
 mod setup;
 
 use std::{

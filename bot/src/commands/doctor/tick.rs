@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use mayfly_domain::MessageOutcome;
 use mayfly_orchestrator::{
     agent::profile::SHELL,
-    view::{MessageView, ReadyView},
+    view::{MessageView, PairedView, ReadyView},
 };
 use rand::RngCore;
 
@@ -27,12 +27,13 @@ pub(super) async fn checks(config: &Config) -> Vec<Check> {
     let since = Instant::now();
     let done = door::through(config, async |client| {
         let ended = attempt(client).await?;
-        Ok((ended, client.ready().await?))
+        Ok((ended, client.ready().await?, client.paired().await?))
     });
     match done.await {
-        Ok((view, ready)) => {
+        Ok((view, ready, paired)) => {
             let mut checks = vec![judge(&view, since.elapsed())];
             checks.extend(service(&ready));
+            checks.extend((!paired.is_empty()).then(|| people(&paired)));
             checks
         }
         Err(failure) => vec![Check::not(
@@ -42,6 +43,14 @@ pub(super) async fn checks(config: &Config) -> Vec<Check> {
             "mend what is named above, then run mayfly doctor again",
         )],
     }
+}
+
+/// Who may speak without being named in the configuration.
+fn people(paired: &[PairedView]) -> Check {
+    let named = paired
+        .iter()
+        .map(|one| format!("{} ({})", one.name, one.person));
+    Check::ok("paired", named.collect::<Vec<_>>().join(", "))
 }
 
 /// Why messages wait, and what the service warns of; each sentence holds its own way out.
