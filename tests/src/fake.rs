@@ -21,6 +21,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -61,7 +62,12 @@ pub trait Platform: Send + Sync + 'static {
 struct Book {
     faults: Mutex<HashMap<String, VecDeque<Fault>>>,
     calls: Mutex<Vec<(Instant, String)>>,
+    /// Answers with success, by the name of their call; the first so many.
+    answers: Mutex<Vec<(String, Value)>>,
 }
+
+/// Answers that are kept to be looked at.
+const KEPT: usize = 500;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
@@ -102,6 +108,11 @@ impl<P: Platform> Served<P> {
     pub fn fault(&self, name: &str, faults: impl IntoIterator<Item = Fault>) {
         let mut waiting = locked(&self.book.faults);
         waiting.entry(name.to_owned()).or_default().extend(faults);
+    }
+
+    /// What was answered to calls that succeeded, each as `answer.NAME`.
+    pub fn answered(&self) -> Vec<(String, Value)> {
+        locked(&self.book.answers).clone()
     }
 
     /// When calls of this name came.
@@ -194,7 +205,11 @@ async fn called<P: Platform>(
         .and_then(VecDeque::pop_front);
     let call = Request::from_parts(parts, body);
     match fault {
-        None => Ok(platform.act(call).await),
+        None => {
+            let answer = platform.act(call).await;
+            keep(&book, &name, &answer).await;
+            Ok(answer)
+        }
         Some(Fault::Cut) => Err(Cut),
         Some(Fault::Lost) => {
             platform.act(call).await;
@@ -214,6 +229,16 @@ async fn called<P: Platform>(
         }
         Some(Fault::TooMany(seconds)) => Ok(platform.too_many(seconds)),
         Some(Fault::Refused(status, body)) => Ok(json(status, body)),
+    }
+}
+
+async fn keep(book: &Book, name: &str, answer: &Answer) {
+    if answer.status() != 200 || locked(&book.answers).len() >= KEPT {
+        return;
+    }
+    let Ok(body) = answer.body().clone().collect().await;
+    if let Ok(value) = serde_json::from_slice(&body.to_bytes()) {
+        locked(&book.answers).push((format!("answer.{name}"), value));
     }
 }
 

@@ -93,6 +93,11 @@ impl Running {
         self.http.fault(method, faults);
     }
 
+    /// Answers and events, each by its name.
+    pub fn said(&self) -> Vec<(String, Value)> {
+        [self.http.answered(), self.told()].concat()
+    }
+
     /// How often this method was called.
     pub fn calls(&self, method: &str) -> usize {
         self.http.calls(method).len()

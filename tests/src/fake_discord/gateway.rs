@@ -186,7 +186,7 @@ fn identify(state: &mut State, data: &Value) -> Result<String, Order> {
     let ready = json!({
         "v": 10, "user": state.user_json(BOT), "guilds": [{"id": GUILD.to_string(), "unavailable": true}],
         "session_id": id, "resume_gateway_url": state.gateway_url, "shard": [0, 1],
-        "application": {"id": BOT.to_string(), "flags": 1 << 19},
+        "application": {"id": BOT.to_string(), "flags": 1 << 19, "flags_new": (1 << 19).to_string()},
     });
     let guild = guild(state);
     let events = vec![
@@ -228,9 +228,11 @@ fn guild(state: &State) -> Value {
     let everyone = json!({
         "id": GUILD.to_string(), "name": "@everyone", "color": 0, "hoist": false, "position": 0, "flags": 0,
         "permissions": "309237746752", "managed": false, "mentionable": false,
+        "colors": {"primary_color": 0, "secondary_color": null, "tertiary_color": null},
     });
     json!({
-        "id": GUILD.to_string(), "name": "A team", "icon": null, "splash": null, "owner_id": ANN.to_string(),
+        "id": GUILD.to_string(), "name": "A team", "icon": null, "splash": null, "discovery_splash": null, "hub_type": null,
+        "incidents_data": null, "premium_progress_bar_enabled": false, "safety_alerts_channel_id": null, "owner_id": ANN.to_string(),
         "afk_channel_id": null, "afk_timeout": 300, "verification_level": 0, "default_message_notifications": 0,
         "explicit_content_filter": 0, "roles": [everyone], "emojis": [], "features": [], "mfa_level": 0,
         "system_channel_id": null, "system_channel_flags": 0, "rules_channel_id": null, "vanity_url_code": null,

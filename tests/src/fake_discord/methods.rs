@@ -243,7 +243,7 @@ fn post(state: &mut State, channel: u64, body: &Value, files: Vec<(String, Vec<u
     {
         let id = *id;
         state.messages.get(&id).ok_or_else(unknown_message)?;
-        return Ok(ok(&state.message_event(id)));
+        return Ok(ok(&state.message_answer(id)));
     }
     if let Some(channel) = state.channels.get_mut(&channel) {
         // Writing takes a thread out of the archive.
@@ -312,7 +312,7 @@ fn post(state: &mut State, channel: u64, body: &Value, files: Vec<(String, Vec<u
     }
     let event = state.message_event(id);
     state.dispatch("MESSAGE_CREATE", &event);
-    Ok(ok(&event))
+    Ok(ok(&state.message_answer(id)))
 }
 
 fn messages(state: &State, channel: u64, query: &HashMap<String, String>) -> Done {
@@ -537,9 +537,17 @@ fn follow_up(state: &mut State, token: &str, body: &Value) -> Done {
     let said = body["content"].as_str().unwrap_or_default().to_owned();
     webhook(state, token)?.said.push(said);
     let id = state.id();
-    Ok(ok(
-        &json!({"id": id.to_string(), "channel_id": GUILD.to_string()}),
-    ))
+    Ok(ok(&whisper(state, id, body)))
+}
+
+/// What only the person sees who pressed.
+fn whisper(state: &State, id: u64, body: &Value) -> Value {
+    json!({
+        "id": id.to_string(), "channel_id": GUILD.to_string(), "type": 0, "author": state.user_json(BOT),
+        "content": body["content"], "timestamp": "2026-11-30T10:00:00.000000+00:00", "edited_timestamp": null,
+        "tts": false, "mention_everyone": false, "mentions": [], "mention_roles": [], "attachments": [],
+        "embeds": [], "components": [], "pinned": false, "flags": 64,
+    })
 }
 
 fn original(state: &mut State, token: &str, body: &Value) -> Done {
@@ -550,5 +558,5 @@ fn original(state: &mut State, token: &str, body: &Value) -> Done {
         return Err(unknown_message());
     }
     interaction.said.push(said);
-    Ok(ok(&json!({"id": "1", "channel_id": GUILD.to_string()})))
+    Ok(ok(&whisper(state, 1, body)))
 }

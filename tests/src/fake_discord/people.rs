@@ -209,6 +209,16 @@ impl FakeDiscord {
         self.kept.lock().channels[&thread].archived
     }
 
+    /// Events that were sent, each as `event.NAME`.
+    pub fn told(&self) -> Vec<(String, Value)> {
+        let state = self.kept.lock();
+        let sessions = state.sessions.values();
+        let events = sessions.flat_map(|session| session.events.iter());
+        events
+            .map(|(kind, data)| (format!("event.{kind}"), data.clone()))
+            .collect()
+    }
+
     /// Somebody opens a thread from a message.
     pub fn open(&self, parent: u64, message: u64, name: &str) {
         self.change(|state| state.open(parent, message, name));

@@ -178,6 +178,9 @@ impl State {
             _ => json["guild_id"] = json!(GUILD.to_string()),
         }
         if channel.kind == THREAD {
+            for field in ["position", "permission_overwrites", "nsfw", "topic"] {
+                json.as_object_mut().expect("a channel").remove(field);
+            }
             json["owner_id"] = json!(BOT.to_string());
             json["message_count"] = json!(0);
             json["member_count"] = json!(2);
@@ -230,13 +233,19 @@ impl State {
         json
     }
 
-    /// As the gateway tells it.
-    pub(super) fn message_event(&self, id: u64) -> Value {
+    /// As whoever posts it is answered.
+    pub(super) fn message_answer(&self, id: u64) -> Value {
         let mut json = self.message_json(id);
-        let message = &self.messages[&id];
-        if let Some(nonce) = &message.nonce {
+        if let Some(nonce) = &self.messages[&id].nonce {
             json["nonce"] = json!(nonce);
         }
+        json
+    }
+
+    /// As the gateway tells it.
+    pub(super) fn message_event(&self, id: u64) -> Value {
+        let mut json = self.message_answer(id);
+        let message = &self.messages[&id];
         if let Some(guild) = self.guild_of(message.channel) {
             json["guild_id"] = json!(guild.to_string());
             let mut member = self.member_json(message.author);
@@ -250,11 +259,15 @@ impl State {
         let file = &self.files[&id];
         let (own, channel, name, signature) =
             (&self.own_url, file.channel, &file.name, file.signature);
-        json!({
-            "id": id.to_string(), "filename": name, "size": file.bytes.len(), "content_type": file.kind, "description": file.description,
+        let mut json = json!({
+            "id": id.to_string(), "filename": name, "size": file.bytes.len(), "content_type": file.kind,
             "url": format!("{own}/cdn/attachments/{channel}/{id}/{name}?ex=1&is=2&hm={signature}"),
             "proxy_url": format!("{own}/cdn/attachments/{channel}/{id}/{name}?ex=1&is=2&hm={signature}"),
-        })
+        });
+        if let Some(description) = &file.description {
+            json["description"] = json!(description);
+        }
+        json
     }
 }
 

@@ -262,6 +262,7 @@ impl State {
         if message.user == BOT {
             let mut event = self.shown(&message, false);
             event["channel"] = json!(channel);
+            event["event_ts"] = json!(message.ts);
             event["channel_type"] = json!(if channel.starts_with('D') {
                 "im"
             } else {
@@ -286,16 +287,18 @@ impl State {
         if message.user != BOT {
             return Err("cant_update_message".into());
         }
-        let before = json!({"text": message.text, "ts": ts, "user": BOT});
+        let before =
+            json!({"type": "message", "text": message.text, "ts": ts, "user": BOT, "team": TEAM});
         message.before.push(seen(&message.text, &message.blocks));
         message.text = text;
         // Without blocks the old ones go.
         message.blocks = blocks;
         let message = message.clone();
         let shown = self.shown(&message, false);
+        let at = self.ts();
         let told = json!({
             "type": "message", "subtype": "message_changed", "hidden": true, "channel": id,
-            "channel_type": "channel", "ts": self.ts(), "message": shown, "previous_message": before,
+            "channel_type": "channel", "ts": at, "event_ts": at, "message": shown, "previous_message": before,
         });
         self.event(told);
         Ok(json!({"channel": id, "ts": ts, "text": message.text}))

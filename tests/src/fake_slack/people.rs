@@ -202,6 +202,11 @@ impl FakeSlack {
         self.state.news.notify_waiters();
     }
 
+    /// Events, presses and commands that were told, each as `event.KIND`.
+    pub fn told(&self) -> Vec<(String, Value)> {
+        self.state.lock().told.clone()
+    }
+
     /// An event as it is given.
     pub fn event(&self, event: Value) {
         self.state.lock().event(event);

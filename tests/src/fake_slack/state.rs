@@ -55,6 +55,9 @@ pub(super) struct File {
     pub(super) shares: Vec<(String, Option<String>, String)>,
 }
 
+/// Events that are kept to be looked at.
+const KEPT: usize = 500;
+
 /// See the module.
 pub(super) struct State {
     pub(super) url: String,
@@ -62,6 +65,8 @@ pub(super) struct State {
     pub(super) channels: BTreeMap<String, Channel>,
     pub(super) files: HashMap<String, File>,
     pub(super) scopes: Vec<String>,
+    /// Events as they were told; the first so many.
+    pub(super) told: Vec<(String, Value)>,
     pub(super) last: u64,
     /// Tickets of sockets that were not opened yet.
     pub(super) tickets: BTreeSet<String>,
@@ -111,6 +116,7 @@ impl Default for Kept {
         let scopes = mayfly_adapters::slack::SCOPES.map(|(scope, _)| scope.to_owned());
         Kept {
             state: Mutex::new(State {
+                told: Vec::new(),
                 url: String::new(),
                 socket_url: String::new(),
                 channels: BTreeMap::new(),
@@ -170,6 +176,10 @@ impl State {
         if self.forgetful && self.sockets == 0 {
             return;
         }
+        let told = (format!("event.{kind}"), payload.clone());
+        if self.told.len() < KEPT {
+            self.told.push(told);
+        }
         let id = format!("envelope-{}", self.next());
         self.waiting.push_back(Envelope {
             id,
@@ -187,7 +197,10 @@ impl State {
         let payload = json!({
             "token": "verification", "team_id": TEAM, "api_app_id": APP, "type": "event_callback",
             "event_id": key, "event_time": 1_700_000_000, "event": event,
-            "authorizations": [{"team_id": TEAM, "user_id": BOT, "is_bot": true}],
+            "authorizations": [{
+                "enterprise_id": null, "team_id": TEAM, "user_id": BOT, "is_bot": true,
+                "is_enterprise_install": false,
+            }],
         });
         self.tell("events_api", key, payload);
     }
@@ -237,8 +250,14 @@ impl State {
         let address = format!("{}/files-pri/{TEAM}-{id}/download/{}", self.url, file.name);
         json!({
             "id": id, "name": file.name, "title": file.name, "mimetype": file.media_type,
-            "size": file.length, "mode": "hosted", "url_private": address,
-            "url_private_download": address, "shares": shares,
+            "filetype": "binary", "pretty_type": "Binary", "created": 1_700_000_000,
+            "timestamp": 1_700_000_000, "user": "U1", "user_team": TEAM, "editable": false,
+            "size": file.length, "mode": "hosted", "is_external": false, "external_type": "",
+            "is_public": true, "public_url_shared": false, "display_as_bot": false, "username": "",
+            "url_private": address, "url_private_download": address,
+            "permalink": format!("https://team.slack.com/files/U1/{id}"), "shares": shares,
+            "permalink_public": "https://slack-files.com/T1-F1-1", "is_starred": false,
+            "has_rich_preview": false, "media_display_type": "unknown", "file_access": "visible",
         })
     }
 }

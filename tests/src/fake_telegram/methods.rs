@@ -48,7 +48,15 @@ impl FakeTelegram {
                 me["can_read_all_group_messages"] = json!(!state.privacy);
                 me["supports_inline_queries"] = json!(false);
                 me["can_connect_to_business"] = json!(false);
-                me["has_main_web_app"] = json!(false);
+                for ability in [
+                    "has_main_web_app",
+                    "has_topics_enabled",
+                    "allows_users_to_create_topics",
+                    "can_manage_bots",
+                    "supports_join_request_queries",
+                ] {
+                    me[ability] = json!(false);
+                }
                 Ok(me)
             }
             "sendmessage" => state.send(form),

@@ -10,6 +10,7 @@ use std::{
 use mayfly_tests::{
     engine::run,
     fake_discord::{ANN, FakeDiscord, GUILD, Running, token},
+    schemas,
 };
 use serde_json::{Value, json};
 
@@ -24,7 +25,8 @@ struct Bot {
 impl Bot {
     fn start(fake: &Running) -> Bot {
         let here = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/discord");
-        let modules = run(&format!("{here}/install"), &[]);
+        let install = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/modules");
+        let modules = run(install, &[here]);
         let mut process = Command::new("node")
             .arg(format!("{here}/bot.js"))
             .args([format!("{}/api", fake.rest.url()), token()])
@@ -106,4 +108,8 @@ async fn discord_js_converses_edits_uploads_and_presses() {
     bot.tells(json!({"edited": "or this?"})).await;
     fake.delete(message);
     bot.tells(json!({"deleted": message.to_string()})).await;
+
+    let told = [fake.rest.answered(), fake.told()].concat();
+    let checked = tokio::task::spawn_blocking(move || schemas::check("discord", &told));
+    checked.await.unwrap();
 }

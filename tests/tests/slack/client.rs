@@ -11,6 +11,7 @@ use std::{
 use mayfly_tests::{
     fake::wait_for,
     fake_slack::{APP_TOKEN, BOT, BOT_TOKEN, Ending, Running},
+    schemas,
 };
 use serde_json::Value;
 
@@ -114,4 +115,5 @@ fn a_bot_on_the_official_client_works_against_the_fake() {
     });
     fake.command("C1", "U1", "status");
     assert_eq!(client.waits_for("command")["text"], "status");
+    schemas::check("slack", &fake.said());
 }

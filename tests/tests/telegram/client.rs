@@ -12,6 +12,7 @@ use std::{
 use mayfly_tests::{
     fake::wait_for,
     fake_telegram::{BOT, BOT_NAME, FakeTelegram, Person, Shown, TOKEN},
+    schemas,
 };
 use serde_json::{Value, json};
 use teloxide_core::types::{Update, UpdateKind};
@@ -147,6 +148,7 @@ fn a_client_of_others_receives_answers_edits_uploads_asks_and_fetches() {
         (&edited["text"], &edited["at"]),
         (&json!("changed"), &json!(true))
     );
+    schemas::check("telegram", &fake.answered());
 }
 
 #[test]
