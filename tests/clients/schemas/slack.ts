@@ -14,14 +14,14 @@ export type answer_chat_delete = ChatDeleteResponse;
 export type answer_chat_getPermalink = ChatGetPermalinkResponse;
 export type answer_chat_postEphemeral = ChatPostEphemeralResponse;
 // Blocks and metadata in answers are published as far as samples had them: what was sent comes back.
-type Sent<Answer> = Omit<Answer, "message"> & { message?: { metadata?: object; blocks?: object[] } & Record<string, unknown> };
+type Sent<Answer> = Omit<Answer, "message"> & { message?: { metadata?: unknown; blocks?: unknown[] } & Record<string, unknown> };
 export type answer_chat_postMessage = Sent<ChatPostMessageResponse>;
 export type answer_chat_update = ChatUpdateResponse;
 export type answer_conversations_history = ConversationsHistoryResponse;
 export type answer_conversations_info = ConversationsInfoResponse;
 export type answer_conversations_replies = Omit<ConversationsRepliesResponse, "messages"> & { messages?: Listed[] };
 type Listed = Omit<NonNullable<ConversationsRepliesResponse["messages"]>[number], "blocks" | "metadata"> & {
-  metadata?: object; blocks?: object[];
+  metadata?: unknown; blocks?: unknown[];
 };
 export type answer_files_completeUploadExternal = FilesCompleteUploadExternalResponse;
 export type answer_files_getUploadURLExternal = FilesGetUploadURLExternalResponse;
@@ -31,7 +31,7 @@ export type answer_reactions_remove = ReactionsRemoveResponse;
 export type answer_users_info = UsersInfoResponse;
 // Published are the fields of a post of people; one of a program names its app, too, and a nested post no channel.
 // Of files in events two types are published that exclude each other: they are left open here.
-type Attached = object;
+type Attached = unknown;
 type Post = Omit<GenericMessageEvent, "subtype" | "files"> & {
   app_id?: string; hidden?: boolean; files?: Attached[];
 };
@@ -39,7 +39,7 @@ type Nested = Omit<Post, "event_ts" | "channel" | "channel_type">;
 export type event_events_api = EnvelopedEvent<
   | AppMentionEvent
   | Post
-  | (Omit<FileShareMessageEvent, "files"> & { files?: Attached[] })
+  | (Post & Pick<FileShareMessageEvent, "subtype">)
   | (Omit<MessageChangedEvent, "message" | "previous_message"> & { message: Nested; previous_message: Nested })
   | (Omit<MessageDeletedEvent, "previous_message"> & { previous_message?: Nested })
 >;

@@ -230,9 +230,8 @@ fn guild(state: &State) -> Value {
         "permissions": "309237746752", "managed": false, "mentionable": false,
         "colors": {"primary_color": 0, "secondary_color": null, "tertiary_color": null},
     });
-    json!({
-        "id": GUILD.to_string(), "name": "A team", "icon": null, "splash": null, "discovery_splash": null, "hub_type": null,
-        "incidents_data": null, "premium_progress_bar_enabled": false, "safety_alerts_channel_id": null, "owner_id": ANN.to_string(),
+    let mut guild = json!({
+        "id": GUILD.to_string(), "name": "A team", "icon": null, "splash": null, "owner_id": ANN.to_string(),
         "afk_channel_id": null, "afk_timeout": 300, "verification_level": 0, "default_message_notifications": 0,
         "explicit_content_filter": 0, "roles": [everyone], "emojis": [], "features": [], "mfa_level": 0,
         "system_channel_id": null, "system_channel_flags": 0, "rules_channel_id": null, "vanity_url_code": null,
@@ -241,7 +240,17 @@ fn guild(state: &State) -> Value {
         "large": false, "unavailable": false, "member_count": 3, "voice_states": [], "members": members,
         "channels": of(|kind| kind != THREAD), "threads": of(|kind| kind == THREAD), "presences": [],
         "stage_instances": [], "guild_scheduled_events": [], "soundboard_sounds": [], "application_id": null,
-    })
+    });
+    for absent in [
+        "discovery_splash",
+        "hub_type",
+        "incidents_data",
+        "safety_alerts_channel_id",
+    ] {
+        guild[absent] = Value::Null;
+    }
+    guild["premium_progress_bar_enabled"] = json!(false);
+    guild
 }
 
 impl FakeDiscord {
