@@ -321,7 +321,7 @@ fn shown_message(row: &AnyRow, message: Message) -> Result<ShownMessage, DbError
             text,
             files: Vec::new(),
         }),
-        undelivered: row.try_get(19)?,
+        undelivered: row.try_get(WIDTH + 6)?,
     })
 }
 
