@@ -237,3 +237,57 @@ async fn a_fifth_export_at_once_is_refused_until_one_has_ended() {
     drop(under_way);
     world.end().await;
 }
+
+/// What was merged into a message travels with it, and is run with it again where that is tried again.
+#[tokio::test(flavor = "multi_thread")]
+async fn p1_what_was_merged_stays_with_its_message_where_it_is_imported() {
+    let (here, there) = (world().await, world().await);
+    let agent = here.shell().await;
+    let first = here.say(agent, "echo first").await.id;
+    let second = here.say(agent, "echo second").await.id;
+    here.change(&format!(
+        "UPDATE messages SET outcome = 'parked', reason = 'test' WHERE id = '{first}'"
+    ));
+    here.change(&format!(
+        "UPDATE messages SET outcome = 'merged', merged_into = '{first}' WHERE id = '{second}'"
+    ));
+    here.change(&format!(
+        "DELETE FROM deliveries WHERE message = '{second}'"
+    ));
+    let out = folder();
+    let to = || out.path().join("a.tar");
+    let how = ExportAs::default;
+    export(&here, agent, how(), ExportTo::File(to())).await;
+    // The first copy keeps its ids, the second gets new ones.
+    for _ in 0..2 {
+        let copy = import(&there, &to()).await.unwrap().agent.id;
+        let parked = there.commands().parked().await.unwrap();
+        let parked = parked.iter().find(|message| message.agent == copy).unwrap();
+        let again = there
+            .commands()
+            .retry(&parked.id.to_string())
+            .await
+            .unwrap();
+        let answered = there.outcome(&again).await;
+        assert_eq!(
+            answered.reply.unwrap().text,
+            "first\nsecond",
+            "of agent {copy}"
+        );
+    }
+    // One that is open stays where it is, and so does what was merged into it.
+    here.rest().await;
+    here.change(&format!(
+        "UPDATE messages SET outcome = NULL WHERE id = '{first}'"
+    ));
+    let to = out.path().join("b.tar");
+    export(&here, agent, how(), ExportTo::File(to.clone())).await;
+    let alone = import(&there, &to).await.unwrap().agent.id;
+    let messages = format!("SELECT count(*) FROM messages WHERE agent = '{alone}'");
+    assert_eq!(there.sql(&messages), "0");
+    here.change(&format!(
+        "UPDATE messages SET outcome = 'parked' WHERE id = '{first}'"
+    ));
+    here.end().await;
+    there.end().await;
+}
