@@ -44,6 +44,9 @@ pub(super) async fn tried(tx: &mut Tx, event: &Event) -> Result<Option<Tried>, D
         return Ok(None);
     };
     let (platform, hash) = (&posted.id.channel.platform, pairing::hash(code));
+    if !pairs(tx, platform).await? {
+        return Ok(None);
+    }
     let alone = new
         && posted.place == Place::Direct
         && !posted.by_bot
@@ -77,6 +80,18 @@ pub(super) async fn tried(tx: &mut Tx, event: &Event) -> Result<Option<Tried>, D
         key: event.key.clone(),
         happened: Happened::Posted(Box::new(asks)),
     }))))
+}
+
+/// Whether a code is known there, or let somebody in: elsewhere its word is one like any other.
+async fn pairs(tx: &mut Tx, platform: &str) -> Result<bool, DbError> {
+    let row = sqlx::query(
+        "SELECT (SELECT count(*) FROM pairing_codes WHERE platform = $1)
+           + (SELECT count(*) FROM paired WHERE platform = $1)",
+    )
+    .bind(platform)
+    .fetch_one(&mut **tx)
+    .await?;
+    Ok(row.try_get::<i64, _>(0)? > 0)
 }
 
 /// Whether it is the open code, which is used up by that.

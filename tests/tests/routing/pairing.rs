@@ -165,3 +165,16 @@ async fn a_code_that_others_can_read_is_void_and_reaches_no_agent() {
     );
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p1_where_nobody_is_paired_its_word_is_said_to_the_agent() {
+    let scene = Scene::new().await;
+    scene.posted(mention("1", "echo one"));
+    scene.posted(follow_up("1", "2", "!pair of shoes; echo two"));
+    scene.applied().await;
+    assert_eq!(scene.count("messages"), "2");
+    let kept = "SELECT count(*) FROM arrivals WHERE event LIKE '%!pair of shoes%'";
+    assert_eq!(scene.world.sql(kept), "1");
+    scene.quiet().await;
+    scene.end().await;
+}
