@@ -80,11 +80,19 @@ pub struct Router {
 /// An agent for a conversation that an event opens, and by which event.
 type Made = (i64, Result<Agent, String>);
 
+/// An event that could not be applied.
+struct Failed {
+    tries: u32,
+    /// When it is tried again.
+    again: Instant,
+    /// Why, which holds until a try has ended well.
+    told: String,
+}
+
 /// What is known of events that are not applied yet, by their place.
 #[derive(Default)]
 struct Open {
-    /// How often an event failed, and when it is tried again.
-    failed: BTreeMap<i64, (u32, Instant)>,
+    failed: BTreeMap<i64, Failed>,
     /// Those whose agent is being made, perhaps for minutes (a large image).
     making: BTreeSet<i64>,
     made: BTreeMap<i64, Result<Agent, String>>,
@@ -165,16 +173,12 @@ impl Router {
         supervisor: &Supervisor,
     ) -> Result<Result<(), Option<String>>, DbError> {
         let seq = arrival.seq;
-        if open.making.contains(&seq) {
-            return Ok(Err(None));
-        }
-        let (tries, again) = open
-            .failed
-            .get(&seq)
-            .copied()
-            .unwrap_or((0, Instant::now()));
-        if again > Instant::now() {
-            return Ok(Err(self.trouble.of(Source::Router)));
+        let before = open.failed.get(&seq);
+        let tries = before.map_or(0, |failed| failed.tries);
+        let told = before.map(|failed| failed.told.clone());
+        let early = before.is_some_and(|failed| failed.again > Instant::now());
+        if early || open.making.contains(&seq) {
+            return Ok(Err(told));
         }
         let fresh = open.made.remove(&seq).transpose();
         let applied = match fresh {
@@ -189,7 +193,7 @@ impl Router {
             Ok(Step::WantsAgent(profile)) => {
                 open.making.insert(seq);
                 open.makers.push(self.make(seq, profile, supervisor));
-                Ok(Err(None))
+                Ok(Err(told))
             }
             Err(error) if error.lasts && tries + 1 >= TRIES => {
                 tracing::error!(arrival = seq, error = error.told, "an event is given up");
@@ -199,7 +203,12 @@ impl Router {
             }
             Err(error) => {
                 tracing::warn!(arrival = seq, error = error.told, "an event waits");
-                open.failed.insert(seq, (tries + 1, Instant::now() + POLL));
+                let failed = Failed {
+                    tries: tries + 1,
+                    again: Instant::now() + POLL,
+                    told: error.told.clone(),
+                };
+                open.failed.insert(seq, failed);
                 Ok(Err(Some(error.told)))
             }
         }

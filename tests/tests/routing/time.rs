@@ -205,6 +205,35 @@ async fn qu_03_an_image_that_is_fetched_slowly_holds_up_its_channel_only_and_in_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn why_an_event_waits_is_told_also_while_it_is_tried_again() {
+    let shell = Profile {
+        sandbox: "docker:is-missing".parse().unwrap(),
+        ..Profile::default()
+    };
+    let (scene, engine) = Scene::on(open_to_all(), shell).await;
+    scene.posted(mention("1", "echo one"));
+    let told = async || {
+        let problems = scene.world.commands().ready().await.problems;
+        problems.iter().any(|why| why.contains("is-missing"))
+    };
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while !told().await {
+        assert!(tokio::time::Instant::now() < deadline, "it is never told");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // The next try is still under way when this has passed.
+    engine.script(|script| {
+        script.fetched.insert("is-missing".to_owned());
+    });
+    let until = tokio::time::Instant::now() + Duration::from_secs(6);
+    while tokio::time::Instant::now() < until {
+        assert!(told().await, "it is not told any more");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn fi_files_that_come_slowly_hold_up_no_other_message() {
     let scene = Scene::new().await;
     // One message's files never come, and it has more of them than are fetched at once of one.
