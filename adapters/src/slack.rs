@@ -105,12 +105,19 @@ impl Slack {
     }
 }
 
-/// The thread's root, where it has one: a direct conversation has none, and neither has what a slash
-/// command began.
+/// The thread's root, where it has one: a direct conversation has none, and neither has the one of a
+/// channel's slash commands.
 fn root(thread: &ThreadKey) -> Option<&str> {
-    let (seconds, fraction) = thread.thread.split_once('.')?;
+    is_ts(&thread.thread).then_some(&thread.thread)
+}
+
+/// Whether it is the id of a message, which is its time.
+fn is_ts(text: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    (digits(seconds) && digits(fraction) && fraction.len() == 6).then_some(&thread.thread)
+    let parts = text.split_once('.');
+    parts.is_some_and(|(seconds, fraction)| {
+        digits(seconds) && digits(fraction) && fraction.len() == 6
+    })
 }
 
 #[async_trait]

@@ -346,6 +346,35 @@ fn without_a_public_listener_the_program_says_what_is_missing() {
     );
 }
 
+#[test]
+fn commands_of_a_channel_are_one_conversation_beside_its_threads() {
+    let both = both();
+    let slack = &both.slack;
+    slack.channel("C1");
+    slack.requests_to(both.server.requests_address());
+    let said = |times: usize, wanted: &str| {
+        both.server.until(wanted, || {
+            let posts = slack.by_bot("C1", None);
+            match posts
+                .iter()
+                .filter(|post| post.text.contains(wanted))
+                .count()
+                == times
+            {
+                true => Ok(()),
+                false => Err(format!("{posts:?}")),
+            }
+        });
+    };
+    slack.command("C1", "U1", "status");
+    said(1, "nothing runs");
+    slack.command("C1", "U1", "status");
+    said(2, "nothing runs");
+    assert_eq!(both.server.sql("SELECT count(*) FROM agents"), "1");
+    slack.write("C1", "U1", &format!("<@{}> echo a thread", fake_slack::BOT));
+    both.server.until_sql("SELECT count(*) FROM agents", "2");
+}
+
 /// A short conversation on the simulated engine; `flow.rs` has the long one on the real one.
 fn answers(mut there: impl Conversation) {
     let mut server = Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"));

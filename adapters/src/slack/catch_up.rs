@@ -6,7 +6,7 @@ use mayfly_domain::{Inbox, Incoming, Recent};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{NAME, Slack, api::Query, parse, root, words::code};
+use super::{NAME, Slack, api::Query, is_ts, parse, root, words::code};
 use crate::{
     http::{answer::Failure, wait::back_off},
     json::{items, text},
@@ -31,7 +31,9 @@ impl Slack {
             }
         };
         let (mut looked, mut found) = (0, 0);
-        for recent in recent.iter().take(THREADS) {
+        // Where the newest is a slash command there is no time to look from, and nothing to be missed.
+        let threads = recent.iter().filter(|recent| is_ts(&recent.newest));
+        for recent in threads.take(THREADS) {
             match self.missed(recent, until).await {
                 Ok(messages) => {
                     looked += 1;

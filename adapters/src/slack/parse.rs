@@ -343,7 +343,8 @@ fn command(payload: &Value) -> Event {
         let direct = channel.channel.starts_with('D');
         let said = text(payload, &["text"]).unwrap_or_default().trim();
         Some(Posted {
-            thread: channel.thread(if direct { "" } else { &trigger }),
+            // There is no message to hang a thread on: all of a channel's commands are one conversation.
+            thread: channel.thread(""),
             id: PostId {
                 channel,
                 id: trigger,
