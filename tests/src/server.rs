@@ -19,6 +19,10 @@ use crate::engine;
 /// Longest a test waits for a server to be ready or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Longest a test waits for what a server does: an edit of unknown outcome is waited for a minute
+/// before another is made.
+const WORK: Duration = Duration::from_secs(150);
+
 /// A data dir and, while it runs, the server on it.
 pub struct Server {
     program: PathBuf,
@@ -105,7 +109,7 @@ impl Server {
     /// Waits until `look` finds what it wants, else says what it found; fails with both and the
     /// server's log.
     pub fn until(&self, what: &str, mut look: impl FnMut() -> Result<(), String>) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WORK;
         while let Err(found) = look() {
             assert!(
                 Instant::now() < deadline,

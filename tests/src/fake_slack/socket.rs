@@ -125,16 +125,9 @@ impl FakeSlack {
                 return;
             }
             let late = sent.envelopes.iter().map(|(_, at)| *at + PATIENCE).min();
+            // What was ended takes nothing any more, also where both are told at once.
             tokio::select! {
-                () = news => {}
-                frame = socket.next() => {
-                    let Some(Ok(frame)) = frame else { return };
-                    if self.heard(&frame, sent).is_none() {
-                        return;
-                    }
-                }
-                () = then(late) => self.again(sent),
-                () = then(until) => return,
+                biased;
                 ending = endings.recv() => match ending {
                     Ok(Ending::Told(reason)) => {
                         let said = json!({"type": "disconnect", "reason": reason, "debug_info": {}});
@@ -146,6 +139,15 @@ impl FakeSlack {
                     Ok(Ending::Silent) => std::future::pending().await,
                     Ok(Ending::Cut) | Err(_) => return,
                 },
+                frame = socket.next() => {
+                    let Some(Ok(frame)) = frame else { return };
+                    if self.heard(&frame, sent).is_none() {
+                        return;
+                    }
+                }
+                () = news => {}
+                () = then(late) => self.again(sent),
+                () = then(until) => return,
             }
         }
     }

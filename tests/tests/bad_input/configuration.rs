@@ -80,7 +80,7 @@ fn an_unknown_variable_is_no_fault_and_a_secret_is_not_shown() {
         "{shown}"
     );
     assert!(
-        shown.contains("api_key = \"(set)\"  # environment"),
+        shown.contains("API_KEY = \"(set)\"  # environment"),
         "{shown}"
     );
 }
