@@ -27,7 +27,7 @@ use mayfly_domain::{
     chat::{Body, Button, CallError, Content, FileOut, NewPost, Platform, Rendered, Sign, Staged},
 };
 use serde_json::json;
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 
 pub use config::{Config, Pace};
 pub use events::{HttpAnswer, http_event};
@@ -59,6 +59,8 @@ pub struct Slack {
     signs: signs::Signs,
     /// Nothing that a gap hid is missing, so far as events come by HTTP.
     gapless: AtomicBool,
+    /// An event that came by HTTP was not stored.
+    refused: Notify,
 }
 
 impl Slack {
@@ -78,6 +80,7 @@ impl Slack {
             me: OnceCell::new(),
             signs: signs::Signs::default(),
             gapless: AtomicBool::new(false),
+            refused: Notify::new(),
         })
     }
 

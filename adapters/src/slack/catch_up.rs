@@ -1,8 +1,8 @@
 //! After a gap: one look at each conversation that was used lately, for what came meanwhile.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
-use mayfly_domain::{Inbox, Incoming, Recent};
+use mayfly_domain::{Inbox, InboxError, Incoming, Recent};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -20,16 +20,11 @@ const TRIES: u32 = 4;
 const LONGEST: Duration = Duration::from_secs(3600);
 
 impl Slack {
-    /// Hands what came to the inbox, as the events that were missed would have told it.
+    /// Hands what came to the inbox, as the events that were missed would have told it. It does not end
+    /// before the inbox has it: whoever waits may then say that nothing is missing.
     pub(super) async fn catch_up(&self, me: &parse::Me, inbox: &dyn Inbox) {
         let until = Instant::now() + LONGEST;
-        let recent = match inbox.recent(NAME, THREADS).await {
-            Ok(recent) => recent,
-            Err(error) => {
-                tracing::warn!(platform = NAME, %error, "the gap is not caught up over");
-                return;
-            }
-        };
+        let recent = insist(|| inbox.recent(NAME, THREADS)).await;
         let (mut looked, mut found) = (0, 0);
         // Where the newest is a slash command there is no time to look from, and nothing to be missed.
         let threads = recent.iter().filter(|recent| is_ts(&recent.newest));
@@ -42,10 +37,8 @@ impl Slack {
                         .iter()
                         .map(|message| event(recent, message, me))
                         .collect::<Vec<_>>();
-                    if !events.is_empty()
-                        && let Err(error) = inbox.take(events, None).await
-                    {
-                        tracing::warn!(platform = NAME, %error, "missed messages are not stored");
+                    if !events.is_empty() {
+                        insist(|| inbox.take(events.clone(), None)).await;
                     }
                 }
                 Err(why) => {
@@ -107,6 +100,21 @@ impl Slack {
             .collect();
         messages.sort_by_key(|message| order(text(message, &["ts"]).unwrap_or_default()));
         Ok(messages)
+    }
+}
+
+/// Asks the inbox until it does it.
+async fn insist<T, F: Future<Output = Result<T, InboxError>>>(mut ask: impl FnMut() -> F) -> T {
+    let mut failed = 0;
+    loop {
+        match ask().await {
+            Ok(done) => return done,
+            Err(error) => {
+                tracing::warn!(platform = NAME, %error, "the gap is not caught up over yet");
+                sleep(back_off(failed, rand::random())).await;
+                failed += 1;
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Events by HTTP: what Slack signed is stored, then answered.
 
-use std::{convert::Infallible, future::pending, sync::atomic::Ordering};
+use std::{convert::Infallible, sync::atomic::Ordering};
 
 use async_trait::async_trait;
 use mayfly_domain::{Inbox, Link};
@@ -18,21 +18,30 @@ use crate::{
 };
 
 impl Slack {
-    /// Closes the gap since events came last; from then on there is nothing to do but be asked.
+    /// Closes the gap since events came last, and each that a refused event may leave: Slack gives one
+    /// up that is refused for some six minutes.
     pub(super) async fn await_requests(&self, me: &parse::Me, inbox: &dyn Inbox) -> Infallible {
         self.gapless.store(false, Ordering::Release);
         let last = marked(inbox).await;
         inbox.link(NAME, Link::Up);
-        let now = clock::unix_ms();
+        let mut now = clock::unix_ms();
         let gap = last.map(|(value, at)| now.saturating_sub(value.parse().unwrap_or(at)));
-        if gap.is_some_and(|gap| u128::from(gap.unsigned_abs()) > self.pace.gap.as_millis()) {
-            self.catch_up(me, inbox).await;
+        let mut long =
+            gap.is_some_and(|gap| u128::from(gap.unsigned_abs()) > self.pace.gap.as_millis());
+        loop {
+            if long {
+                self.catch_up(me, inbox).await;
+            }
+            self.gapless.store(true, Ordering::Release);
+            if let Err(error) = inbox.take(Vec::new(), Some(heard(now))).await {
+                tracing::warn!(platform = NAME, %error, "the mark is not stored");
+            }
+            self.refused.notified().await;
+            self.gapless.store(false, Ordering::Release);
+            // Most come again in this time, and passes do not follow each other more closely.
+            tokio::time::sleep(self.pace.gap).await;
+            (long, now) = (true, clock::unix_ms());
         }
-        self.gapless.store(true, Ordering::Release);
-        if let Err(error) = inbox.take(Vec::new(), Some(heard(now))).await {
-            tracing::warn!(platform = NAME, %error, "the mark is not stored");
-        }
-        pending().await
     }
 
     async fn store(&self, raw: Vec<u8>, inbox: &dyn Inbox) -> Answer {
@@ -60,7 +69,14 @@ impl Hook for Slack {
             Err(refused) => Answer::Refused(refused),
             Ok(HttpAnswer::Challenge(text)) => Answer::Text(text),
             Ok(HttpAnswer::Unreadable) => Answer::Malformed,
-            Ok(HttpAnswer::Event(raw)) => hook::in_time(self.store(raw, inbox)).await,
+            Ok(HttpAnswer::Event(raw)) => {
+                let answer = hook::in_time(self.store(raw, inbox)).await;
+                if let Answer::Later(_) = answer {
+                    self.gapless.store(false, Ordering::Release);
+                    self.refused.notify_one();
+                }
+                answer
+            }
         }
     }
 }

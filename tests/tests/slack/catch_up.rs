@@ -1,12 +1,21 @@
 //! After a gap each known conversation is looked at once.
 
-use mayfly_domain::Recent;
-use mayfly_tests::fake::Fault;
+use std::time::Duration;
+
+use mayfly_adapters::{
+    hook::{Answer, Hook as _},
+    slack::{Config, Pace, Slack},
+};
+use mayfly_domain::{Recent, chat::Platform as _};
+use mayfly_tests::{
+    fake::Fault,
+    fake_slack::{SIGNING_SECRET, signed},
+};
 
 use crate::{
-    bot, channel, fake, kept::Kept, listen::listening, new_post, now, said, thread, until,
+    bot, channel, config, fake, kept::Kept, listen::listening, new_post, now, pace, said, thread,
+    until,
 };
-use mayfly_domain::chat::Platform as _;
 
 const MINUTE: i64 = 60_000;
 
@@ -44,7 +53,8 @@ async fn rc_02_what_was_written_in_a_gap_comes_once_and_our_own_does_not() {
         fake.write("D1", "U1", "missed, too"),
     ];
     heard(&kept, 5 * MINUTE);
-    // A wait that Slack asks for in between ends nothing.
+    // A wait that Slack asks for in between ends nothing, and neither does a disk that is full for a while.
+    kept.lock().failing = 2;
     fake.fault("conversations.replies", [Fault::TooMany(1), Fault::Cut]);
     for round in 0..2 {
         listening(&slack, &kept, async {
@@ -67,6 +77,44 @@ async fn rc_02_what_was_written_in_a_gap_comes_once_and_our_own_does_not() {
         );
         heard(&kept, 5 * MINUTE);
     }
+    assert_eq!(kept.lock().failing, 0);
+}
+
+#[tokio::test]
+async fn after_a_refused_request_what_slack_gives_up_is_looked_for() {
+    let (fake, kept) = (fake(), Kept::default());
+    fake.forget_while_deaf();
+    let config = Config {
+        app_token: None,
+        signing_secret: Some(SIGNING_SECRET.into()),
+        ..config(&fake)
+    };
+    let quick = Pace {
+        gap: Duration::from_secs(1),
+        ..pace()
+    };
+    let slack = Slack::with_pace(config, quick).expect("tokens of the right form");
+    let root = fake.write("C1", "U1", "<@U0BOT> hello");
+    known(&kept, "C1", &root, &root);
+    let body = r#"{"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"x"}}"#;
+    let at = now() / 1000;
+    let mut headers = hyper::HeaderMap::new();
+    let signature = signed(at, body.as_bytes());
+    headers.append("x-slack-request-timestamp", at.into());
+    headers.append("x-slack-signature", signature.parse().expect("hex"));
+    listening(&slack, &kept, async {
+        until("it is up", || kept.lock().mark.clone()).await;
+        kept.lock().failing = 2;
+        let refused = slack.receive(&headers, body.as_bytes(), &kept).await;
+        assert!(matches!(refused, Answer::Later(_)), "{refused:?}");
+        fake.reply("C1", &root, "U2", "given up");
+        until("what was given up", || {
+            (!kept.texts().is_empty()).then_some(())
+        })
+        .await;
+    })
+    .await;
+    assert_eq!(kept.texts(), ["given up"]);
 }
 
 #[tokio::test]
