@@ -28,6 +28,7 @@ use crate::{
     faults,
     outbox::Platforms,
     queue::Queue,
+    service::Begin,
     trouble::{Source, Trouble},
     worker::Worker,
 };
@@ -69,6 +70,7 @@ pub fn start(
     platforms: &Platforms,
     accesses: &Arc<Accesses>,
     limits: AttachmentLimits,
+    begin: Begin,
 ) {
     if platforms.is_empty() {
         return;
@@ -98,6 +100,10 @@ pub fn start(
     supervisor.standing("fetcher", fetcher.serve(supervisor.clone()));
     let signs = seen::serve(posts, platforms.clone(), supervisor.clone());
     supervisor.standing("signs", signs);
+    if begin == Begin::WithAMessage {
+        // A command is no server: what people write meanwhile is for the next one.
+        return;
+    }
     for platform in platforms.values() {
         let name = platform.name();
         let not_yet = format!("no connection to {name} yet");

@@ -71,12 +71,13 @@ pub struct Parts {
     pub begin: Begin,
 }
 
-/// When the first tick may start.
+/// When the first tick may start, and whether platforms are listened to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
-    /// At once: what waits runs.
+    /// At once: what waits runs, and what people write comes.
     AtOnce,
-    /// When a message is sent or retried: a command that only looks, or moves a head, starts nothing.
+    /// When a message is sent or retried: a command that only looks, or moves a head, starts nothing and
+    /// listens to nobody.
     WithAMessage,
 }
 
@@ -234,7 +235,14 @@ impl Service {
         supervisor.standing("reconciler", reconcile::serve(worker.clone()));
         supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
         let (platforms, accesses) = (&parts.platforms, worker.accesses.clone());
-        inbox::start(&worker, bases, platforms, &accesses, parts.attachments);
+        inbox::start(
+            &worker,
+            bases,
+            platforms,
+            &accesses,
+            parts.attachments,
+            parts.begin,
+        );
         if !platforms.is_empty() {
             let orders = Orders {
                 db: db.clone(),

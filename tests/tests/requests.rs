@@ -18,6 +18,7 @@ use mayfly_tests::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const PROGRAM: &str = env!("CARGO_BIN_EXE_mayfly-under-test");
 const WEBHOOK: &str = "https://bot.example/hooks/telegram";
 const EVENT: &str = r#"{"type":"event_callback","team_id":"T1","api_app_id":"A0APP","event_id":"Ev1","event":{"type":"message","channel_type":"im","channel":"D1","user":"U1","text":"echo hi","ts":"1700000000.000100"}}"#;
 
@@ -29,9 +30,17 @@ struct Both {
 }
 
 fn both() -> Both {
+    let mut both = told_of_both(Server::simulated(PROGRAM));
+    both.server.start();
+    let platform = &both.telegram.platform;
+    wait_for(PATIENCE, "a webhook", || platform.webhook());
+    both
+}
+
+/// It is not started.
+fn told_of_both(mut server: Server) -> Both {
     let (slack, telegram) = (FakeSlack::start(), FakeTelegram::start());
     let everyone = "[\"everyone\"]";
-    let mut server = Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"));
     for (name, value) in [
         ("SLACK_BOT_TOKEN", fake_slack::BOT_TOKEN),
         ("SLACK_SIGNING_SECRET", fake_slack::SIGNING_SECRET),
@@ -47,9 +56,6 @@ fn both() -> Both {
     ] {
         server.set_env(name, value);
     }
-    server.start();
-    let platform = &telegram.platform;
-    wait_for(PATIENCE, "a webhook", || platform.webhook());
     Both {
         server,
         slack,
@@ -279,10 +285,20 @@ fn who_goes_back_to_polling_gets_what_came_meanwhile_and_keeps_webhooks_of_other
 }
 
 #[test]
+fn a_command_without_a_server_listens_to_nobody() {
+    let both = told_of_both(Server::new(PROGRAM));
+    let listed = both.server.mayfly(&["pair", "list"]);
+    assert!(listed.status.success(), "{listed:?}");
+    assert_eq!(both.telegram.calls("getMe").len(), 0);
+    assert_eq!(both.slack.calls("auth.test"), 0);
+    assert_eq!(both.telegram.platform.webhook(), None);
+}
+
+#[test]
 fn ev_02_what_slack_sends_thrice_is_answered_once_and_what_nobody_answers_is_given_up() {
     let slack = FakeSlack::start();
     slack.channel("D1");
-    let mut server = Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"));
+    let mut server = Server::simulated(PROGRAM);
     let everyone = "[\"everyone\"]";
     for (name, value) in [
         ("SLACK_BOT_TOKEN", fake_slack::BOT_TOKEN),
@@ -321,8 +337,7 @@ fn ev_02_what_slack_sends_thrice_is_answered_once_and_what_nobody_answers_is_giv
 
 #[test]
 fn without_a_public_listener_the_program_says_what_is_missing() {
-    let server = Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"))
-        .env("SLACK_BOT_TOKEN", fake_slack::BOT_TOKEN);
+    let server = Server::simulated(PROGRAM).env("SLACK_BOT_TOKEN", fake_slack::BOT_TOKEN);
     let told = |server: &Server| {
         let output = server.mayfly(&["serve", "--simulate"]);
         assert!(!output.status.success());
@@ -377,7 +392,7 @@ fn commands_of_a_channel_are_one_conversation_beside_its_threads() {
 
 /// A short conversation on the simulated engine; `flow.rs` has the long one on the real one.
 fn answers(mut there: impl Conversation) {
-    let mut server = Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"));
+    let mut server = Server::simulated(PROGRAM);
     for (name, value) in there.environment() {
         server.set_env(name, &value);
     }
