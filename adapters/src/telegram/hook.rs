@@ -43,6 +43,7 @@ pub(super) async fn listen(
 ) -> Result<Infallible, String> {
     let mut line = Line::new(inbox);
     let mut is_set = false;
+    let mut undelivered = None;
     loop {
         let seen = match is_set {
             false => set(bot, inbox, url).await.map(|()| Ok(())),
@@ -51,6 +52,7 @@ pub(super) async fn listen(
         match seen {
             Ok(Ok(())) => {
                 is_set = true;
+                undelivered = None;
                 line.up();
             }
             Ok(Err(Amiss::NotOurs(why))) => {
@@ -58,7 +60,14 @@ pub(super) async fn listen(
                 tracing::warn!(why, "the webhook of Telegram is not ours");
                 line.tell(Link::Down(why));
             }
-            Ok(Err(Amiss::NotDelivered(why))) => line.tell(Link::Down(why)),
+            // Not a lost connection: a proxy that goes by /readyz would keep updates away for good.
+            Ok(Err(Amiss::NotDelivered(why))) => {
+                if undelivered.as_ref() != Some(&why) {
+                    tracing::warn!(why, "updates of Telegram wait");
+                }
+                undelivered = Some(why);
+                line.up();
+            }
             Err(trouble) => {
                 line.failed(trouble?).await;
                 continue;

@@ -16,9 +16,9 @@ use crate::{
 };
 
 /// Most commands a bot may have.
+const MAX_COMMANDS: usize = 100;
 /// Longest that the bot's name is waited for.
 const SOON: Duration = Duration::from_secs(5);
-const MAX_COMMANDS: usize = 100;
 
 /// Registers commands, each with its description, so that people are offered them; those from before
 /// are gone. The error is a sentence.
