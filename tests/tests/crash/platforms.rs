@@ -149,32 +149,23 @@ fn dies_at_a_file(there: &mut impl Conversation) -> Server {
     server
 }
 
-#[test]
-fn rb_04_a_file_that_may_be_there_is_found_on_slack() {
-    let mut there = on_slack();
+/// Its platform can be asked, so nobody else is.
+fn is_found(mut there: impl Conversation) {
     let mut server = dies_at_a_file(&mut there);
     assert_eq!(there.files().len(), 1);
-    assert!(
-        there
-            .texts()
-            .iter()
-            .all(|text| !text.contains("may not have arrived"))
-    );
+    let asks = |text: &String| text.contains("may not have arrived");
+    assert!(!there.texts().iter().any(asks));
     server.stop();
 }
 
 #[test]
+fn rb_04_a_file_that_may_be_there_is_found_on_slack() {
+    is_found(on_slack());
+}
+
+#[test]
 fn rb_04_a_file_that_may_be_there_is_found_on_discord() {
-    let mut there = on_discord();
-    let mut server = dies_at_a_file(&mut there);
-    assert_eq!(there.files().len(), 1);
-    assert!(
-        there
-            .texts()
-            .iter()
-            .all(|text| !text.contains("may not have arrived"))
-    );
-    server.stop();
+    is_found(on_discord());
 }
 
 /// Telegram can neither be asked nor told: a person decides, once, also after a restart.
