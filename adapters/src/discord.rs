@@ -219,6 +219,7 @@ impl Platform for Discord {
         beside: &ThreadKey,
         title: &str,
         token: &str,
+        unknown_since: Option<i64>,
     ) -> Result<(ThreadKey, String), CallError> {
         let (channel, guild) = (&beside.channel, &beside.workspace);
         if guild.is_empty() {
@@ -236,7 +237,7 @@ impl Platform for Discord {
             token: token.to_owned(),
             content: content::line(title, &[]),
             answers: None,
-            unknown_since: None,
+            unknown_since,
         };
         let message = self.make(&first).await?;
         let (channel_id, message_id) = (
@@ -246,7 +247,11 @@ impl Platform for Discord {
         let named = self
             .start_named(channel_id, message_id, &content::thread_name(title))
             .await;
-        named.map_err(|error| error.told("Create Public Threads"))?;
+        if let Err(error) = named {
+            return Err(self
+                .unopened(&first.thread, &message, error.told("Create Public Threads"))
+                .await);
+        }
         let link = format!("https://discord.com/channels/{guild}/{message}");
         Ok((parent.thread(message), link))
     }

@@ -35,6 +35,12 @@ pub trait Hook: Send + Sync {
     /// The platform part of thread keys.
     fn platform(&self) -> &'static str;
 
+    /// Judges a request by its headers alone, before its body is read.
+    fn admits(&self, headers: &HeaderMap) -> Result<(), Refused>;
+
+    /// A request was answered with 503 unread; it may have been the platform's.
+    fn turned_away(&self) {}
+
     /// Judges one request by its headers and the bytes of its body, and hands it to the inbox.
     async fn receive(&self, headers: &HeaderMap, body: &[u8], inbox: &dyn Inbox) -> Answer;
 }

@@ -40,6 +40,23 @@ pub fn slack<'a>(
     body: &[u8],
     now: i64,
 ) -> Result<(), Refused> {
+    let (given, timestamp) = slack_head(signatures, timestamps, now)?;
+    if secret.is_empty() {
+        return Err(Refused::Wrong);
+    }
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).map_err(|_| Refused::Wrong)?;
+    for part in [b"v0:".as_slice(), timestamp, b":", body] {
+        mac.update(part);
+    }
+    mac.verify_slice(&given).map_err(|_| Refused::Wrong)
+}
+
+/// What can be said of a request of Slack before its body is there: signature and time that it names.
+pub fn slack_head<'a>(
+    signatures: impl IntoIterator<Item = &'a [u8]>,
+    timestamps: impl IntoIterator<Item = &'a [u8]>,
+    now: i64,
+) -> Result<(Vec<u8>, &'a [u8]), Refused> {
     let signature = only(signatures, SIGNATURE)?;
     let timestamp = only(timestamps, TIMESTAMP)?;
     let at: i64 = std::str::from_utf8(timestamp)
@@ -56,14 +73,7 @@ pub fn slack<'a>(
         .and_then(|digits| hex::decode(digits).ok())
         .filter(|given| given.len() == 32)
         .ok_or(Refused::Malformed(SIGNATURE))?;
-    if secret.is_empty() {
-        return Err(Refused::Wrong);
-    }
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret).map_err(|_| Refused::Wrong)?;
-    for part in [b"v0:".as_slice(), timestamp, b":", body] {
-        mac.update(part);
-    }
-    mac.verify_slice(&given).map_err(|_| Refused::Wrong)
+    Ok((given, timestamp))
 }
 
 /// Checks a request of Telegram: `tokens` are all values of its secret header.

@@ -228,8 +228,9 @@ impl Platform for Slack {
         beside: &ThreadKey,
         title: &str,
         token: &str,
+        unknown_since: Option<i64>,
     ) -> Result<(ThreadKey, String), CallError> {
-        self.open_beside(beside, title, token).await
+        self.open_beside(beside, title, token, unknown_since).await
     }
 
     async fn fetch(&self, file: &RemoteFile) -> Result<Body, CallError> {

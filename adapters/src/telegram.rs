@@ -398,12 +398,13 @@ impl Platform for Telegram {
         beside: &ThreadKey,
         title: &str,
         _token: &str,
+        _unknown_since: Option<i64>,
     ) -> Result<(ThreadKey, String), CallError> {
         let place = self.place(beside)?;
         let title = titled(title);
         let asked = GetChat::new(place.recipient());
         let chat = self.api.call(&place.bucket(), &asked).await;
-        let chat = chat.map_err(|failure| self.told(failure))?;
+        let chat = chat.map_err(|failure| nothing_done(self.told(failure)))?;
         let channel = Channel {
             platform: beside.platform.clone(),
             workspace: beside.workspace.clone(),
@@ -414,6 +415,14 @@ impl Platform for Telegram {
             let link = link(&chat, topic).unwrap_or_default();
             return Ok((channel.thread(topic.to_string()), link));
         }
+        // Asked before anything stands.
+        let private = match text(&chat, &["type"]) == Some("private") {
+            true => format!(
+                "https://t.me/{}",
+                self.me().await.map_err(nothing_done)?.username
+            ),
+            false => String::new(),
+        };
         let said = Said {
             html: None,
             plain: title,
@@ -423,13 +432,13 @@ impl Platform for Telegram {
         let root = root.parse().map_err(|_| {
             CallError::Unknown("the message that opens a conversation has no number".to_owned())
         })?;
-        let link = match link(&chat, root) {
-            None if text(&chat, &["type"]) == Some("private") => {
-                format!("https://t.me/{}", self.me().await?.username)
-            }
-            link => link.unwrap_or_default(),
-        };
+        let link = link(&chat, root).unwrap_or(private);
         Ok((Place::rooted(&channel, root), link))
+    }
+
+    /// There is no way to ask for messages or topics of before.
+    fn finds_opened(&self) -> bool {
+        false
     }
 
     fn root(&self, opened: &ThreadKey) -> Option<String> {
@@ -439,6 +448,14 @@ impl Platform for Telegram {
 
     async fn fetch(&self, file: &RemoteFile) -> Result<Body, CallError> {
         file::fetch(&self.api, file).await
+    }
+}
+
+/// A question that comes before what is to be done: whatever became of it, that was not done.
+fn nothing_done(error: CallError) -> CallError {
+    match error {
+        CallError::Unknown(why) => CallError::NotDone(why),
+        other => other,
     }
 }
 

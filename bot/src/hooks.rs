@@ -10,19 +10,29 @@ use std::{
 
 use axum::{
     Router,
+    body::Body,
     extract::{Request, State},
     http::{Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use futures_util::StreamExt as _;
 use mayfly_adapters::hook::{Answer, Hook};
 use mayfly_domain::Inbox;
 use mayfly_orchestrator::supervise::Supervisor;
-use tokio::net::TcpListener;
+use tokio::{
+    net::TcpListener,
+    sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError},
+};
 
 use crate::http::{ListenError, Problem, serve, tcp, whole};
 
 /// Largest body: Slack tells of an edited message of 40,000 characters with both its texts.
 const LIMIT: usize = 2 << 20;
+/// Bytes of bodies that are held at once, of all requests: only Slack's signature tells whose they
+/// are, and that needs all of a body.
+const ROOM: usize = 32 << 20;
+/// Seconds after which it may be tried again, where there is no room.
+const AGAIN: &str = "1";
 /// Until a body is whole; the platforms wait no longer for their answer.
 const BODY: Duration = Duration::from_secs(5);
 /// Least time between two lines about what is refused.
@@ -71,6 +81,7 @@ fn router(hooks: Vec<Arc<dyn Hook>>, inbox: Arc<dyn Inbox>) -> Router {
     Router::new().fallback(answer).with_state(Hooks {
         hooks: Arc::new(hooks.into_iter().map(by_platform).collect()),
         inbox,
+        room: Arc::new(Semaphore::new(ROOM)),
         refused: Arc::default(),
     })
 }
@@ -79,6 +90,7 @@ fn router(hooks: Vec<Arc<dyn Hook>>, inbox: Arc<dyn Inbox>) -> Router {
 struct Hooks {
     hooks: Arc<BTreeMap<&'static str, Arc<dyn Hook>>>,
     inbox: Arc<dyn Inbox>,
+    room: Arc<Semaphore>,
     refused: Arc<Mutex<Count>>,
 }
 
@@ -102,8 +114,15 @@ async fn answer(State(hooks): State<Hooks>, request: Request) -> Response {
         Ok(answer) => answer,
         Err(problem) => {
             hooks.count(hook.platform(), problem.status, &problem.detail);
-            problem.into_response()
+            told(problem)
         }
+    }
+}
+
+fn told(problem: Problem) -> Response {
+    match problem.status == StatusCode::SERVICE_UNAVAILABLE {
+        true => ([(header::RETRY_AFTER, AGAIN)], problem).into_response(),
+        false => problem.into_response(),
     }
 }
 
@@ -114,17 +133,26 @@ impl Hooks {
             let told = format!("the body has more than {LIMIT} bytes, which no event has");
             Problem::new("too-large", told)
         };
-        let body = whole(&parts.headers, body, LIMIT, BODY, too_large).await?;
+        let unauthorized = |refused| Problem::new("unauthorized", refused);
+        hook.admits(&parts.headers).map_err(unauthorized)?;
+        let held = Held::new(&self.room);
+        let body = whole(&parts.headers, held.count(body), LIMIT, BODY, too_large).await;
+        if held.full() {
+            hook.turned_away();
+            let told = "too much is being received at once: send it again";
+            return Err(Problem::new("unavailable", told));
+        }
+        let body = body?;
         let answer = hook.receive(&parts.headers, &body, self.inbox.as_ref());
         match answer.await {
             Answer::Taken => Ok(StatusCode::OK.into_response()),
             Answer::Text(text) => Ok(text.into_response()),
-            Answer::Refused(refused) => Err(Problem::new("unauthorized", refused)),
+            Answer::Refused(refused) => Err(unauthorized(refused)),
             Answer::Malformed => Err(Problem::new("invalid", "the body is no event")),
             Answer::Later(why) => {
                 let problem = Problem::new("unavailable", "it is not stored: send it again");
                 self.count(hook.platform(), problem.status, &why);
-                Ok(problem.into_response())
+                Ok(told(problem))
             }
         }
     }
@@ -139,5 +167,52 @@ impl Hooks {
         let requests = std::mem::take(&mut count.refused);
         count.told = Some(Instant::now());
         tracing::warn!(platform, requests, status, why, "requests are refused");
+    }
+}
+
+/// The room that one body takes, until it is dropped.
+struct Held(Arc<Mutex<Room>>);
+
+struct Room {
+    left: Arc<Semaphore>,
+    taken: Option<OwnedSemaphorePermit>,
+    full: bool,
+}
+
+impl Held {
+    fn new(left: &Arc<Semaphore>) -> Held {
+        Held(Arc::new(Mutex::new(Room {
+            left: left.clone(),
+            taken: None,
+            full: false,
+        })))
+    }
+
+    /// The same body; it breaks off where there is no room for what comes.
+    fn count(&self, body: Body) -> Body {
+        let room = self.0.clone();
+        Body::from_stream(body.into_data_stream().map(move |chunk| {
+            let chunk = chunk?;
+            let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
+            room.take(chunk.len()).map_err(axum::Error::new)?;
+            Ok::<_, axum::Error>(chunk)
+        }))
+    }
+
+    fn full(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).full
+    }
+}
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> Result<(), TryAcquireError> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let more = self.left.clone().try_acquire_many_owned(bytes);
+        let more = more.inspect_err(|_| self.full = true)?;
+        match &mut self.taken {
+            Some(taken) => taken.merge(more),
+            taken => *taken = Some(more),
+        }
+        Ok(())
     }
 }

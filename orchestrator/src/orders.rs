@@ -2,6 +2,7 @@
 //! `stop` never waits behind what it should stop, and each once.
 
 pub mod grammar;
+mod open;
 mod run;
 pub(crate) mod told;
 
@@ -9,6 +10,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use mayfly_domain::{MessageId, ThreadKey};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     bell::Bell,
@@ -29,6 +31,8 @@ use grammar::Order;
 const POLL: Duration = Duration::from_secs(2);
 /// Between two tries to record that one is done.
 const RECORD: Duration = Duration::from_secs(1);
+/// How long one that may be done twice goes on when the process comes to rest.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// See the module; cheap to clone.
 #[derive(Clone)]
@@ -94,14 +98,15 @@ impl Orders {
     /// One that panics is told like one that a restart cut.
     async fn begun(self, order: OpenOrder, supervisor: Supervisor) {
         let id = order.id;
-        let work = supervisor.task("command", self.clone().work(order));
+        let work = self.clone().work(order, supervisor.stopping());
+        let work = supervisor.task("command", work);
         if let Err(panic) = work.await {
             tracing::error!(order = %id, %panic, "a command failed");
             self.record(id, Some(&told::interrupted())).await;
         }
     }
 
-    async fn work(self, order: OpenOrder) {
+    async fn work(self, order: OpenOrder, stopping: CancellationToken) {
         let begun = self.db.order_begun(order.id).await;
         let said = match begun {
             Err(error) => {
@@ -110,7 +115,19 @@ impl Orders {
                 return;
             }
             Ok(()) if order.interrupted && !repeats(&order.ask) => Some(told::interrupted()),
-            Ok(()) => self.answer(&order).await,
+            Ok(()) => {
+                let rest = async {
+                    stopping.cancelled().await;
+                    tokio::time::sleep(GRACE).await;
+                };
+                tokio::select! {
+                    said = self.answer(&order) => said,
+                    () = rest, if repeats(&order.ask) => {
+                        tracing::info!(order = %order.id, "a command is left to the next start");
+                        return;
+                    }
+                }
+            }
         };
         crate::faults::point("order.acted");
         self.record(order.id, said.as_ref()).await;
@@ -130,7 +147,7 @@ fn repeats(ask: &Ask) -> bool {
     match ask {
         Ask::Mistake(_) | Ask::Stale(_) => true,
         Ask::Order(order) => match order {
-            Order::New | Order::Rollback { .. } | Order::Fork { .. } | Order::Retry { .. } => false,
+            Order::New | Order::Rollback { .. } | Order::Retry { .. } => false,
             Order::Help
             | Order::Status
             | Order::Stop { .. }
@@ -140,6 +157,9 @@ fn repeats(ask: &Ask) -> bool {
             | Order::Export
             // Its file is owed in the transaction that closes it.
             | Order::SendAgain { .. }
+            // It becomes `Open` in the transaction that makes the fork.
+            | Order::Fork { .. }
+            | Order::Open { .. }
             | Order::Nothing => true,
         },
         Ask::Pressed { order, .. } => order

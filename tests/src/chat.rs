@@ -121,7 +121,7 @@ impl Chat {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next calls of this kind for this thread (`post`, `edit`, `remove`, `file`) go wrong.
+    /// The next calls of this kind for this thread (`post`, `edit`, `remove`, `file`, `open`) go wrong.
     pub fn fault(&self, call: &str, thread: &str, faults: impl IntoIterator<Item = Fault>) {
         let key = (call.to_owned(), thread.to_owned());
         self.state().faults.entry(key).or_default().extend(faults);
@@ -138,6 +138,11 @@ impl Chat {
     pub fn texts(&self, thread: &str) -> Vec<String> {
         let shown = self.shown(thread).into_iter().map(|post| post.text);
         shown.filter(|text| text != "…").collect()
+    }
+
+    /// What the next conversation will be called that is opened here.
+    pub fn next_opened(&self) -> String {
+        format!("t{}", self.state().next + 1)
     }
 
     /// Somebody removes a post of ours.
@@ -422,10 +427,12 @@ impl Platform for Chat {
         beside: &ThreadKey,
         title: &str,
         token: &str,
+        _unknown_since: Option<i64>,
     ) -> Result<(ThreadKey, String), CallError> {
         let (mut key, title, token) = (beside.clone(), title.to_owned(), token.to_owned());
+        let keep = self.idempotent;
         let open = move |state: &mut State| {
-            let id = match state.tokens.get(&token) {
+            let id = match state.tokens.get(&token).filter(|_| keep) {
                 Some(id) => id.clone(),
                 None => {
                     key.thread = format!("t{}", state.next + 1);
@@ -437,6 +444,10 @@ impl Platform for Chat {
             Ok((key, link))
         };
         self.act("open", &beside.thread, open).await
+    }
+
+    fn finds_opened(&self) -> bool {
+        self.idempotent
     }
 
     async fn fetch(&self, file: &RemoteFile) -> Result<Body, CallError> {

@@ -8,7 +8,7 @@ pub use discord::on_discord;
 pub use slack::{on_slack, on_slack_by_requests};
 pub use telegram::{on_telegram, on_telegram_by_requests};
 
-use crate::server::Server;
+use crate::{fake::Fault, server::Server};
 
 /// Why a bot may write no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,10 @@ pub trait Conversation {
     fn shut(&mut self, how: Shut) -> &'static str;
     /// It may again.
     fn readmit(&mut self);
+    /// When the bot opens a conversation beside this one, these go wrong, one after the other.
+    fn opening_fails(&self, faults: Vec<Fault>);
+    /// How many conversations the bot has opened beside this one, as people see it.
+    fn opened(&self) -> usize;
     /// Goes over to the conversation that the newest text links to.
     fn follow(&mut self, text: &str);
 }

@@ -416,3 +416,70 @@ async fn a_button_whose_file_or_meaning_is_gone_says_so() {
     );
     scene.end().await;
 }
+
+/// Where forks are, by command line or in a thread.
+const FORKS: &str = "SELECT count(*) FROM agents WHERE forked_from IS NOT NULL";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fm_07_a_fork_whose_conversation_may_be_open_is_a_question_where_nobody_can_tell() {
+    let mut scene = Scene::on(Chat::forgetful(Duration::from_secs(5)), &[]).await;
+    assert_eq!(scene.answer("echo one > f; echo one").await, "one");
+    let not_done = CallError::NotDone("the platform is down".into());
+    let limited = CallError::Limited {
+        reason: "slowly".into(),
+        after: Duration::from_millis(100),
+    };
+    let faults = [Fault::Fails(not_done), Fault::Fails(limited), Fault::Done];
+    scene.chat.fault("open", "t", faults);
+    let asked = scene.answer("!fork").await;
+    assert!(asked.contains("cannot tell whether"), "{asked}");
+    assert_eq!(scene.chat.calls("open").len(), 3);
+    let question = scene.chat.shown("t").pop().unwrap();
+    scene.presses("Ada", "t", &question.id, &question.buttons[0]);
+    scene.quiet().await;
+    let told = scene.chat.texts("t").pop().unwrap();
+    let link = told.split("chat://").nth(1).expect("a link").to_owned();
+    scene.says("Ada", &link, "cat f");
+    scene.quiet().await;
+    assert_eq!(scene.chat.texts(&link).last().unwrap(), "one");
+    assert_eq!(scene.world.sql(FORKS), "1");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fm_07_a_fork_whose_answer_was_lost_is_found_and_somebody_elses_thread_stays_theirs() {
+    let mut scene = Scene::new().await;
+    assert_eq!(scene.answer("echo one > f; echo one").await, "one");
+    let lost = || Fault::DoneFails(CallError::Unknown("the connection broke".into()));
+    scene.chat.fault("open", "t", [lost(), lost()]);
+    let told = scene.answer("!fork").await;
+    let link = told.split("chat://").nth(1).expect("a link").to_owned();
+    assert_eq!(scene.chat.calls("open").len(), 3);
+    scene.says("Ada", &link, "cat f");
+    scene.quiet().await;
+    assert_eq!(scene.chat.texts(&link).last().unwrap(), "one");
+    let refused = CallError::Refused("threads are not allowed here".into());
+    scene.chat.fault("open", "t", [Fault::Fails(refused)]);
+    let told = scene.answer("!fork").await;
+    assert!(told.contains("not allowed here") && told.contains("command line"));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_begins_a_conversation_where_a_fork_was_to_be_keeps_it() {
+    let mut scene = Scene::new().await;
+    assert_eq!(scene.answer("echo one").await, "one");
+    let begun = scene.world.shell().await;
+    let key = channel().thread(scene.chat.next_opened());
+    scene.world.change(&format!(
+        "UPDATE threads SET key = '{key}' WHERE agent = '{begun}'"
+    ));
+    let told = scene.answer("!fork").await;
+    assert!(
+        told.contains("another conversation in its thread"),
+        "{told}"
+    );
+    let theirs = format!("SELECT agent FROM threads WHERE key = '{key}'");
+    assert_eq!(scene.world.sql(&theirs), begun.to_string());
+    scene.end().await;
+}

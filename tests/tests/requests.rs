@@ -93,6 +93,25 @@ impl Both {
         ))
     }
 
+    /// Headers that get a request as far as its body, for each platform.
+    fn plausible(&self) -> [(&'static str, String); 2] {
+        let at = now();
+        let secret = self.telegram.platform.webhook_secret().expect("a secret");
+        [
+            (
+                "slack",
+                format!(
+                    "x-slack-request-timestamp: {at}\nx-slack-signature: {}",
+                    signed(at, b"something else")
+                ),
+            ),
+            (
+                "telegram",
+                format!("x-telegram-bot-api-secret-token: {secret}"),
+            ),
+        ]
+    }
+
     fn arrivals(&self) -> String {
         self.server.sql("SELECT count(*) FROM arrivals")
     }
@@ -194,12 +213,14 @@ fn the_listener_has_no_other_path_no_other_method_and_bounds() {
         assert_eq!(answer.header("allow"), Some("POST"));
     }
     let large = vec![b' '; 10 << 20];
-    for platform in ["slack", "telegram"] {
+    for (platform, headers) in both.plausible() {
         let head = format!("POST /hooks/{platform}");
-        both.send(&request(&head, &large)).problem(413, "too-large");
+        both.send(&request(&format!("{head}\n{headers}"), &large))
+            .problem(413, "too-large");
         // A length that is not told is counted.
+        let headers = headers.replace('\n', "\r\n");
         let mut chunked = format!(
-            "{head} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n\
+            "{head} HTTP/1.1\r\n{headers}\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n\
              a00000\r\n"
         )
         .into_bytes();
@@ -212,7 +233,11 @@ fn the_listener_has_no_other_path_no_other_method_and_bounds() {
     let mut half = TcpStream::connect(address).expect("it listens");
     let patient = half.set_read_timeout(Some(PATIENCE));
     patient.expect("a time-out");
-    let head = "POST /hooks/slack HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
+    let [(_, headers), _] = both.plausible();
+    let headers = headers.replace('\n', "\r\n");
+    let head = format!(
+        "POST /hooks/slack HTTP/1.1\r\n{headers}\r\nhost: x\r\ncontent-length: 100\r\n\r\n{{"
+    );
     half.write_all(head.as_bytes()).expect("it is read");
     let since = Instant::now();
     read(half).problem(408, "timeout");
@@ -427,4 +452,80 @@ fn a_thread_of_slack_is_answered_by_requests() {
 #[test]
 fn a_group_of_telegram_is_answered_by_requests() {
     answers(on_telegram_by_requests());
+}
+
+/// A request whose body is announced and does not come.
+fn begun(platform: &str, headers: &str) -> Vec<u8> {
+    let headers = headers.replace('\n', "\r\n");
+    format!(
+        "POST /hooks/{platform} HTTP/1.1\r\n{headers}\r\nhost: x\r\ncontent-length: 2000000\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+#[test]
+fn what_cannot_be_of_a_platform_is_refused_before_its_body_is_read() {
+    let both = both();
+    let stale = format!(
+        "x-slack-request-timestamp: {}\nx-slack-signature: {}",
+        now() - 301,
+        signed(now() - 301, b"x")
+    );
+    for (platform, headers) in [
+        ("slack", "x: y"),
+        ("slack", "x-slack-signature: v0=12"),
+        ("slack", &stale),
+        ("telegram", "x: y"),
+        ("telegram", "x-telegram-bot-api-secret-token: guess"),
+    ] {
+        let since = Instant::now();
+        both.send(&begun(platform, headers))
+            .problem(401, "unauthorized");
+        assert!(
+            since.elapsed() < Duration::from_secs(4),
+            "{platform}: {headers}"
+        );
+    }
+}
+
+/// Bodies that nobody has signed yet take at most 32 MiB together.
+#[test]
+fn a_flood_of_bodies_has_only_so_much_room_and_what_comes_after_it_is_taken() {
+    const CALLERS: usize = 60;
+    const BYTES: usize = 1_900_000;
+    let both = both();
+    let address = both.server.requests_address();
+    let [(_, headers), _] = both.plausible();
+    let mut request = begun("slack", &headers);
+    request.resize(request.len() + BYTES, b' ');
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut stream = TcpStream::connect(address).expect("it listens");
+                    let patient = stream.set_read_timeout(Some(PATIENCE));
+                    patient.expect("a time-out");
+                    // It may be answered, and closed, before all is sent.
+                    let _ = stream.write_all(&request);
+                    read(stream)
+                })
+            })
+            .collect();
+        let joined = callers.into_iter().map(|caller| caller.join());
+        joined.map(|answer| answer.expect("an answer")).collect()
+    });
+    let of = |status: u16| {
+        answers
+            .iter()
+            .filter(|answer| answer.status == status)
+            .count()
+    };
+    let (full, late) = (of(503), of(408));
+    assert_eq!(full + late, CALLERS, "{answers:?}");
+    assert!(late * BYTES <= 32 << 20, "{late} were held at once");
+    for answer in answers.iter().filter(|answer| answer.status == 503) {
+        assert_eq!(answer.header("retry-after"), Some("1"));
+    }
+    assert_eq!(both.signed(EVENT).status, 200);
+    assert_eq!(both.arrivals(), "1");
 }

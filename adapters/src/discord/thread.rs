@@ -181,6 +181,30 @@ impl Discord {
     }
 }
 
+impl Discord {
+    /// A message stands whose thread could not be opened: it is found again, or taken away where
+    /// there will be none.
+    pub(crate) async fn unopened(
+        &self,
+        parent: &ThreadKey,
+        message: &str,
+        error: CallError,
+    ) -> CallError {
+        match error {
+            CallError::NotDone(why) | CallError::Limited { reason: why, .. } => {
+                CallError::Unknown(why)
+            }
+            CallError::Refused(_) => {
+                if let Err(left) = self.delete(parent, message).await {
+                    tracing::debug!(error = %left, "a message without its thread stays");
+                }
+                error
+            }
+            other => other,
+        }
+    }
+}
+
 /// A permission that is missing is one for threads.
 fn opening(error: Error) -> Error {
     match error {

@@ -8,6 +8,9 @@ use crate::{
     signature::{self, Refused},
 };
 
+const SIGNATURE: &str = "x-slack-signature";
+const TIMESTAMP: &str = "x-slack-request-timestamp";
+
 /// What a request of Slack wants; but for the last each is answered with status 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpAnswer {
@@ -19,6 +22,17 @@ pub enum HttpAnswer {
     Unreadable,
 }
 
+/// Whether a request may be of Slack, as far as its headers tell.
+pub(super) fn http_head(headers: &HeaderMap, now: i64) -> Result<(), Refused> {
+    let (signatures, timestamps) = (all(headers, SIGNATURE), all(headers, TIMESTAMP));
+    signature::slack_head(signatures, timestamps, now).map(drop)
+}
+
+fn all<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    let values = headers.get_all(name).into_iter();
+    values.map(|value| value.as_bytes())
+}
+
 /// Reads a request. `now` is unix seconds. A repeated delivery is an event like any other: the inbox
 /// knows whether it had it.
 pub fn http_event(
@@ -27,19 +41,8 @@ pub fn http_event(
     secret: &[u8],
     now: i64,
 ) -> Result<HttpAnswer, Refused> {
-    let all = |name: &str| {
-        headers
-            .get_all(name)
-            .into_iter()
-            .map(|value| value.as_bytes())
-    };
-    signature::slack(
-        secret,
-        all("x-slack-signature"),
-        all("x-slack-request-timestamp"),
-        body,
-        now,
-    )?;
+    let (signatures, timestamps) = (all(headers, SIGNATURE), all(headers, TIMESTAMP));
+    signature::slack(secret, signatures, timestamps, body, now)?;
     let kind = headers.get(reqwest::header::CONTENT_TYPE);
     let kind = kind.map_or(b"".as_slice(), |kind| kind.as_bytes());
     if kind.starts_with(b"application/x-www-form-urlencoded") {

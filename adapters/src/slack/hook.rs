@@ -8,13 +8,14 @@ use reqwest::header::HeaderMap;
 
 use super::{
     NAME, Slack,
-    events::{HttpAnswer, http_event},
+    events::{HttpAnswer, http_event, http_head},
     listen::{heard, marked},
     parse,
 };
 use crate::{
     clock,
     hook::{self, Answer, Hook},
+    signature::Refused,
 };
 
 impl Slack {
@@ -61,6 +62,15 @@ impl Hook for Slack {
         NAME
     }
 
+    fn admits(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        http_head(headers, clock::unix_ms() / 1000)
+    }
+
+    fn turned_away(&self) {
+        self.gapless.store(false, Ordering::Release);
+        self.refused.notify_one();
+    }
+
     async fn receive(&self, headers: &HeaderMap, body: &[u8], inbox: &dyn Inbox) -> Answer {
         let secret = self.config.signing_secret.as_ref();
         let secret = secret.map_or("", |secret| secret.expose());
@@ -72,8 +82,7 @@ impl Hook for Slack {
             Ok(HttpAnswer::Event(raw)) => {
                 let answer = hook::in_time(self.store(raw, inbox)).await;
                 if let Answer::Later(_) = answer {
-                    self.gapless.store(false, Ordering::Release);
-                    self.refused.notify_one();
+                    self.turned_away();
                 }
                 answer
             }

@@ -23,8 +23,6 @@ const EVENT_TYPE: &str = "reply";
 const SKEW_MS: i64 = 120_000;
 /// Most pages of a thread that are looked through.
 const PAGES: usize = 5;
-/// Most messages of a channel that are looked through for a thread that was opened before.
-const OPENED: &str = "50";
 
 impl Slack {
     pub(super) async fn make_post(&self, post: &NewPost) -> Result<String, CallError> {
@@ -160,45 +158,47 @@ impl Slack {
         }
     }
 
-    /// A new root message; asked for again it is found, since this is rare enough to look each time.
+    /// A new root message.
     pub(super) async fn open_beside(
         &self,
         beside: &ThreadKey,
         title: &str,
         token: &str,
+        unknown_since: Option<i64>,
     ) -> Result<(ThreadKey, String), CallError> {
         let mut key = beside.clone();
         key.thread.clear();
-        let query = vec![
-            ("channel", Some(key.channel.as_str())),
-            ("include_all_metadata", Some("true")),
-            ("limit", Some(OPENED)),
-        ];
-        let history: Value = self
-            .api
-            .read("conversations.history", &query)
-            .await
-            .map_err(told)?;
-        let ts = match with_token(&history, token) {
-            Some(ts) => ts.to_owned(),
-            None => {
-                let title = content::line(title, &[]);
-                self.create(&key, token, &title).await?
-            }
+        let root = NewPost {
+            thread: key.clone(),
+            token: token.to_owned(),
+            content: content::line(title, &[]),
+            answers: None,
+            unknown_since,
         };
+        let ts = self.make_post(&root).await?;
         let link = vec![
             ("channel", Some(key.channel.as_str())),
             ("message_ts", Some(ts.as_str())),
         ];
-        let link: Map<String, Value> = self
-            .api
-            .read("chat.getPermalink", &link)
-            .await
-            .map_err(told)?;
-        let link = link.get("permalink").and_then(Value::as_str);
-        let link = link.unwrap_or_default().to_owned();
+        let link: Result<Map<String, Value>, Failure> =
+            self.api.read("chat.getPermalink", &link).await;
         key.thread = ts;
-        Ok((key, link))
+        match link.map_err(|failure| stands(told(failure))) {
+            Ok(link) => {
+                let link = link.get("permalink").and_then(Value::as_str);
+                Ok((key, link.unwrap_or_default().to_owned()))
+            }
+            Err(CallError::Refused(_)) => Ok((key, String::new())),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Something was made before this failed, and is found when it is asked for again.
+fn stands(error: CallError) -> CallError {
+    match error {
+        CallError::NotDone(why) | CallError::Limited { reason: why, .. } => CallError::Unknown(why),
+        other => other,
     }
 }
 

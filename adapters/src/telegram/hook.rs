@@ -185,11 +185,13 @@ impl Hook for Telegram {
         PLATFORM
     }
 
+    fn admits(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        let url = self.webhook.as_ref().ok_or(Refused::Wrong)?;
+        authentic(headers, &self.secret(url))
+    }
+
     async fn receive(&self, headers: &HeaderMap, body: &[u8], inbox: &dyn Inbox) -> Answer {
-        let Some(url) = &self.webhook else {
-            return Answer::Refused(Refused::Wrong);
-        };
-        match authentic(headers, &self.secret(url)) {
+        match self.admits(headers) {
             Err(refused) => Answer::Refused(refused),
             Ok(()) if !is_update(body) => Answer::Malformed,
             Ok(()) => hook::in_time(self.store(body, inbox)).await,

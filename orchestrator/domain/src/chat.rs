@@ -186,13 +186,22 @@ pub trait Platform: Send + Sync {
     async fn answer(&self, pressed: &Pressed, text: &str) -> Result<(), CallError>;
 
     /// Opens a new conversation beside this one, where the platform has such, and returns its key
-    /// and a link to it (empty where the platform has none).
+    /// and a link to it (empty where the platform has none). [`CallError::NotDone`] and
+    /// [`CallError::Limited`] mean that nothing of it stands. `token` and `unknown_since` are those
+    /// of [`NewPost`].
     async fn open(
         &self,
         beside: &ThreadKey,
         title: &str,
         token: &str,
+        unknown_since: Option<i64>,
     ) -> Result<(ThreadKey, String), CallError>;
+
+    /// Whether [`Platform::open`] finds what an earlier call with its token has opened. Where it
+    /// does not, it is not asked twice, and a person decides.
+    fn finds_opened(&self) -> bool {
+        true
+    }
 
     /// The post whose answers are a conversation that [`Platform::open`] made, where that is how it
     /// goes on.

@@ -1,6 +1,6 @@
 //! Agents: made, found, shown, forked, removed.
 
-use mayfly_domain::{AgentId, SandboxRef, SnapshotId, ThreadKey, TickId};
+use mayfly_domain::{AgentId, MessageId, SandboxRef, SnapshotId, ThreadKey, TickId};
 
 use super::{
     Commands, NewAgent, RequestError, enough, history::title, internal, not_found, only, suffix,
@@ -9,7 +9,7 @@ use crate::{
     agent::profile::SHELL,
     bases::BaseError,
     clock,
-    db::{agents::Agent, deliveries::Undelivered, shown::ShownAgent},
+    db::{agents::Agent, deliveries::Undelivered, orders::Ask, shown::ShownAgent},
     observe,
     sandbox::BackendError,
     view::{AgentView, DiskView, Page, UndeliveredView, Wanted},
@@ -117,6 +117,25 @@ impl Commands {
 
     /// A new agent on the same state, or on the state after a tick.
     pub async fn fork(&self, id: AgentId, at: Option<TickId>) -> Result<AgentView, RequestError> {
+        self.forked(id, at, |_| None).await
+    }
+
+    /// The same for a command in a thread, of which this is left in the same transaction.
+    pub(crate) async fn fork_asked(
+        &self,
+        id: AgentId,
+        at: Option<TickId>,
+        becomes: impl FnOnce(AgentId) -> (MessageId, Ask),
+    ) -> Result<AgentView, RequestError> {
+        self.forked(id, at, |fork| Some(becomes(fork))).await
+    }
+
+    async fn forked(
+        &self,
+        id: AgentId,
+        at: Option<TickId>,
+        asked: impl FnOnce(AgentId) -> Option<(MessageId, Ask)>,
+    ) -> Result<AgentView, RequestError> {
         let agent = self.row(id).await?;
         let head = match at {
             None => agent.head,
@@ -130,7 +149,8 @@ impl Commands {
             ..agent
         };
         let thread = ThreadKey::local(self.installation, fork.id);
-        if !self.db.fork_agent(&fork, &thread).await? {
+        let asked = asked(fork.id);
+        if !self.db.fork_agent(&fork, &thread, asked.as_ref()).await? {
             return Err(gone(id, at));
         }
         self.agent(fork.id).await

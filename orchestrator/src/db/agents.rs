@@ -1,13 +1,17 @@
 //! Agents, the threads they are bound to, and the bases they stand on.
 
-use mayfly_domain::{AgentId, BaseId, SandboxRef, SnapshotId, ThreadId, ThreadKey, TickId};
+use mayfly_domain::{
+    AgentId, BaseId, MessageId, SandboxRef, SnapshotId, ThreadId, ThreadKey, TickId,
+};
 use sqlx::{Any, AnyConnection, Row as _, any::AnyRow};
 
 use super::{
     Db, DbError, Tx,
     deliveries::{NewDelivery, owe},
     history::busy_on,
-    ids, parse, parse_opt,
+    ids,
+    orders::{self, Ask},
+    parse, parse_opt,
     pins::kept_layers_on,
 };
 use crate::{clock, sandbox::BaseFacts};
@@ -163,14 +167,22 @@ impl Db {
     }
 
     /// Copies an agent as of a snapshot; its layers are pinned by the row itself. False where one
-    /// of them is not kept any more.
-    pub async fn fork_agent(&self, fork: &Agent, thread: &ThreadKey) -> Result<bool, DbError> {
+    /// of them is not kept any more. What is left of the command that asked for it is noted with it.
+    pub async fn fork_agent(
+        &self,
+        fork: &Agent,
+        thread: &ThreadKey,
+        asked: Option<&(MessageId, Ask)>,
+    ) -> Result<bool, DbError> {
         let mut tx = self.begin().await?;
         if kept_layers_on(&mut tx, fork.head).await?.is_none() {
             return Ok(false);
         }
         insert_agent(&mut tx, fork, thread).await?;
         move_row(&mut tx, fork.id, None, fork.head, "fork").await?;
+        if let Some((order, ask)) = asked {
+            orders::becomes(&mut tx, *order, ask).await?;
+        }
         tx.commit().await?;
         Ok(true)
     }

@@ -14,7 +14,10 @@ use super::{
     parse,
     parts::keep_ours,
 };
-use crate::{clock, orders::grammar::Order};
+use crate::{
+    clock,
+    orders::{grammar::Order, told},
+};
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +41,18 @@ pub enum Ask {
 }
 
 impl Ask {
+    /// The same ask, for something else.
+    pub fn instead(&self, order: Order) -> Ask {
+        match self {
+            Ask::Pressed { pressed, label, .. } => Ask::Pressed {
+                order: Some(order),
+                pressed: pressed.clone(),
+                label: label.clone(),
+            },
+            Ask::Order(_) | Ask::Mistake(_) | Ask::Stale(_) => Ask::Order(order),
+        }
+    }
+
     /// Whether it ends something, which must not wait.
     pub fn is_stop(&self) -> bool {
         let order = match self {
@@ -73,6 +88,19 @@ pub struct Said {
     pub reply: Reply,
     /// Buttons below it, with what each stands for.
     pub buttons: Vec<(Button, Order)>,
+    /// A conversation that was opened; it is a fork's from the same moment on.
+    pub binds: Option<Binding>,
+}
+
+/// A fork's conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Binding {
+    /// The fork.
+    pub fork: AgentId,
+    /// Its conversation from now on.
+    pub thread: ThreadKey,
+    /// The post whose answers belong to it, where that is how it goes on.
+    pub root: Option<String>,
 }
 
 /// A command takes its place beside the lane, in the transaction that applies its post.
@@ -201,6 +229,14 @@ impl Db {
         Ok(())
     }
 
+    /// It is half done, and this is what is left of it.
+    pub async fn order_becomes(&self, id: MessageId, ask: &Ask) -> Result<(), DbError> {
+        let mut tx = self.begin().await?;
+        becomes(&mut tx, id, ask).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
     /// It is done, and this is owed for it in its thread.
     pub async fn order_done(&self, id: MessageId, said: Option<&Said>) -> Result<(), DbError> {
         let mut tx = self.begin().await?;
@@ -213,7 +249,12 @@ impl Db {
         if let (Some(row), Some(said)) = (row, said) {
             let thread: String = row.try_get(0)?;
             let thread = parse("orders", &id.to_string(), "thread", &thread)?;
-            say(&mut tx, thread, id, said).await?;
+            match &said.binds {
+                Some(bound) if !bind(&mut tx, bound).await? => {
+                    say(&mut tx, thread, id, &told::taken(bound.fork)).await?;
+                }
+                _ => say(&mut tx, thread, id, said).await?,
+            }
         }
         tx.commit().await?;
         Ok(())
@@ -261,26 +302,6 @@ impl Db {
         Ok(true)
     }
 
-    /// An agent's conversation is this one from now on; answers to `root` belong to it.
-    pub async fn bind_thread(
-        &self,
-        agent: AgentId,
-        key: &ThreadKey,
-        root: Option<&str>,
-    ) -> Result<(), DbError> {
-        let mut tx = self.begin().await?;
-        sqlx::query("UPDATE threads SET key = $2 WHERE agent = $1")
-            .bind(agent.to_string())
-            .bind(key.to_string())
-            .execute(&mut *tx)
-            .await?;
-        if let Some(root) = root {
-            keep_ours(&mut tx, key, root).await?;
-        }
-        tx.commit().await?;
-        Ok(())
-    }
-
     /// Who opened a thread: the author of its first message.
     pub async fn opener(&self, agent: AgentId) -> Result<Option<String>, DbError> {
         let row =
@@ -304,6 +325,37 @@ impl Db {
         let id: String = row.try_get(0)?;
         Ok(Some(parse("messages", &id, "id", &id)?))
     }
+}
+
+/// What is left of a command that is half done.
+pub(super) async fn becomes(
+    tx: &mut AnyConnection,
+    id: MessageId,
+    ask: &Ask,
+) -> Result<(), DbError> {
+    sqlx::query("UPDATE orders SET command = $2 WHERE id = $1")
+        .bind(id.to_string())
+        .bind(serde_json::to_string(ask).expect("commands are plain"))
+        .execute(tx)
+        .await?;
+    Ok(())
+}
+
+/// False if another agent's conversation is there.
+async fn bind(tx: &mut AnyConnection, bound: &Binding) -> Result<bool, DbError> {
+    let moved = sqlx::query(
+        "UPDATE threads SET key = $2 WHERE agent = $1
+         AND NOT EXISTS (SELECT 1 FROM threads o WHERE o.key = $2 AND o.agent != $1)",
+    )
+    .bind(bound.fork.to_string())
+    .bind(bound.thread.to_string())
+    .execute(&mut *tx)
+    .await?
+    .rows_affected();
+    if let (1.., Some(root)) = (moved, &bound.root) {
+        keep_ours(tx, &bound.thread, root).await?;
+    }
+    Ok(moved > 0)
 }
 
 /// This is owed to a thread, for a message or a command.

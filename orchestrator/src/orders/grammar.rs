@@ -2,7 +2,7 @@
 //! or `@bot status`.
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use mayfly_domain::ReplyFile;
+use mayfly_domain::{AgentId, ReplyFile};
 use serde::{Deserialize, Serialize};
 
 /// A command as it was given.
@@ -66,6 +66,14 @@ pub enum Order {
     SendAgain {
         /// Its content is kept as long as its button.
         file: ReplyFile,
+    },
+    /// Opens the conversation of a fork that is there already.
+    #[command(skip)]
+    Open {
+        /// The fork.
+        fork: AgentId,
+        /// It was asked for at this time (unix ms) and may be there.
+        asked_at: Option<i64>,
     },
     /// A question that was answered with no.
     #[command(skip)]

@@ -3,13 +3,9 @@
 use std::{
     fs::File,
     io::{self, Seek as _, SeekFrom, Write},
-    sync::Arc,
 };
 
-use mayfly_domain::{
-    MessageOutcome, Pressed, Reply, ReplyFile, ThreadKey, TickId,
-    chat::{CallError, Platform},
-};
+use mayfly_domain::{MessageOutcome, Pressed, Reply, ReplyFile, TickId};
 
 use super::{Orders, grammar::Order, told};
 use crate::{
@@ -85,6 +81,7 @@ impl Orders {
                 self.rollback(order, tick.as_deref(), *confirmed).await
             }
             Order::Fork { tick } => self.fork(order, tick.as_deref()).await,
+            Order::Open { fork, asked_at } => self.open(order, *fork, *asked_at).await,
             Order::Retry { message } => self.retry(order, message.as_deref()).await,
             Order::Usage => self.usage(order).await,
             Order::Export => self.export(order).await,
@@ -156,7 +153,7 @@ impl Orders {
         Ok(told::history(&page.items))
     }
 
-    async fn tick(&self, text: Option<&str>) -> Result<Option<TickId>, RequestError> {
+    pub(super) async fn tick(&self, text: Option<&str>) -> Result<Option<TickId>, RequestError> {
         match text {
             Some(text) => self.commands.tick_to_go_to(text).await.map(Some),
             None => Ok(None),
@@ -209,38 +206,6 @@ impl Orders {
         Ok(told::plain(format!(
             "The files and the conversation are those {to}.{left}"
         )))
-    }
-
-    async fn fork(&self, order: &OpenOrder, at: Option<&str>) -> Result<Said, RequestError> {
-        let at = self.tick(at).await?;
-        let Some(platform) = self.platforms.get(order.thread.platform.as_str()) else {
-            return Ok(told::plain("This platform is not configured any more."));
-        };
-        let fork = self.commands.fork(order.agent, at).await?;
-        let title = format!("Fork {}", fork.short);
-        match open(
-            platform,
-            &order.thread,
-            &title,
-            &format!("{}/fork", order.id),
-        )
-        .await
-        {
-            Ok((thread, link)) => {
-                let root = platform.root(&thread);
-                self.db
-                    .bind_thread(fork.id, &thread, root.as_deref())
-                    .await?;
-                Ok(told::plain(format!(
-                    "Agent `{}` goes on here: {link}",
-                    fork.short
-                )))
-            }
-            Err(error) => Ok(told::plain(format!(
-                "Agent `{}` was made, but it has no thread ({error}): it is reached by command line.",
-                fork.short
-            ))),
-        }
     }
 
     async fn retry(&self, order: &OpenOrder, message: Option<&str>) -> Result<Said, RequestError> {
@@ -327,7 +292,7 @@ impl Orders {
         };
         Ok(Said {
             reply,
-            buttons: Vec::new(),
+            ..Said::default()
         })
     }
 
@@ -381,18 +346,6 @@ impl Orders {
             tracing::debug!(%error, "a press is not answered");
         }
     }
-}
-
-async fn open(
-    platform: &Arc<dyn Platform>,
-    beside: &ThreadKey,
-    title: &str,
-    token: &str,
-) -> Result<(ThreadKey, String), CallError> {
-    let opened = tokio::time::timeout(platform.patience(), platform.open(beside, title, token));
-    opened
-        .await
-        .unwrap_or_else(|_| Err(CallError::Unknown("no answer in time".to_owned())))
 }
 
 /// Takes so many bytes and no more.

@@ -1,16 +1,24 @@
 //! What a thread is told, in Markdown.
 
-use mayfly_domain::{Reply, ReplyFile, chat::Button};
+use mayfly_domain::{
+    AgentId, Reply, ReplyFile,
+    chat::{Button, CallError},
+};
 
 use super::grammar::Order;
 use crate::{
-    db::{deliveries::Undelivered, orders::Said},
+    db::{
+        deliveries::Undelivered,
+        orders::{Binding, Said},
+    },
     snapshot::{Change, ChangeKind, Diff},
     view::{AgentView, TickView},
 };
 
 /// Most lines of a difference.
 pub(super) const CHANGES: usize = 40;
+
+pub(super) const NO_PLATFORM: &str = "This platform is not configured any more.";
 
 /// In answer to a button that is forgotten.
 pub(super) const STALE: &str = "That button is from too long ago, and what it stood for is not kept: say what you want instead.";
@@ -22,7 +30,7 @@ pub(crate) fn plain(text: impl Into<String>) -> Said {
             text: text.into(),
             files: Vec::new(),
         },
-        buttons: Vec::new(),
+        ..Said::default()
     }
 }
 
@@ -144,7 +152,7 @@ pub(super) fn file(file: ReplyFile) -> Said {
             text: String::new(),
             files: vec![file],
         },
-        buttons: Vec::new(),
+        ..Said::default()
     }
 }
 
@@ -160,6 +168,64 @@ pub(crate) fn doubt(file: &ReplyFile) -> Said {
             (button("Send again", false), again),
             (button("It is there", false), Order::Nothing),
         ],
+        ..plain(text)
+    }
+}
+
+/// What a fork's conversation is called.
+pub(super) fn title(fork: AgentId) -> String {
+    format!("Fork {}", fork.short())
+}
+
+pub(super) fn opened(bound: Binding, link: &str) -> Said {
+    let goes_on = match link {
+        "" => format!("in \"{}\"", title(bound.fork)),
+        link => format!("here: {link}"),
+    };
+    let text = format!("Agent `{}` goes on {goes_on}", bound.fork.short());
+    Said {
+        binds: Some(bound),
+        ..plain(text)
+    }
+}
+
+/// Somebody began another conversation there before it was the fork's.
+pub(crate) fn taken(fork: AgentId) -> Said {
+    plain(format!(
+        "Agent `{}` was made, but somebody began another conversation in its thread: it is reached \
+         by command line, and `!fork` makes one more.",
+        fork.short()
+    ))
+}
+
+pub(super) fn unopened(fork: AgentId, error: &CallError) -> Said {
+    plain(format!(
+        "Agent `{}` was made, but it has no thread ({error}): it is reached by command line.",
+        fork.short()
+    ))
+}
+
+pub(super) fn not_opened_yet(fork: AgentId, asked_at: Option<i64>, error: &CallError) -> Said {
+    let open = Order::Open { fork, asked_at };
+    Said {
+        buttons: vec![(button("Open it", false), open)],
+        ..unopened(fork, error)
+    }
+}
+
+pub(super) fn perhaps_opened(fork: AgentId) -> Said {
+    let open = Order::Open {
+        fork,
+        asked_at: None,
+    };
+    let text = format!(
+        "Agent `{}` was made, but this platform cannot tell whether its conversation was opened. If \
+         \"{}\" stands here already, it does not lead to the agent: open it again.",
+        fork.short(),
+        title(fork)
+    );
+    Said {
+        buttons: vec![(button("Open again", false), open)],
         ..plain(text)
     }
 }

@@ -8,6 +8,7 @@ use std::{
 use crate::fake_discord::{ANN, FakeDiscord, Running, Shown, token};
 
 use super::{Conversation, Shut};
+use crate::fake::Fault;
 
 /// Longest until the bot is there.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -96,6 +97,17 @@ impl Conversation for Thread {
 
     fn readmit(&mut self) {
         self.fake.readmit(self.thread);
+    }
+
+    fn opening_fails(&self, faults: Vec<Fault>) {
+        self.fake.rest.fault("post", faults);
+    }
+
+    fn opened(&self) -> usize {
+        let shown = self.fake.shown(self.channel).into_iter();
+        shown
+            .filter(|shown| shown.ours && shown.text.starts_with("Fork "))
+            .count()
     }
 
     fn follow(&mut self, text: &str) {

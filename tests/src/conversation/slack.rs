@@ -3,7 +3,7 @@
 use crate::fake_slack::{APP_TOKEN, BOT, BOT_TOKEN, FakeSlack, Running, SIGNING_SECRET, Shown};
 
 use super::{Conversation, Shut};
-use crate::server::Server;
+use crate::{fake::Fault, server::Server};
 
 const CHANNEL: &str = "C0001";
 const ADA: &str = "U0ADA";
@@ -90,6 +90,18 @@ impl Conversation for Thread {
 
     fn readmit(&mut self) {
         self.fake.readmit(CHANNEL);
+    }
+
+    fn opening_fails(&self, faults: Vec<Fault>) {
+        self.fake.fault("chat.postMessage", faults);
+    }
+
+    fn opened(&self) -> usize {
+        let roots = self.fake.by_bot(CHANNEL, None);
+        roots
+            .iter()
+            .filter(|shown| shown.text.starts_with("Fork "))
+            .count()
     }
 
     fn follow(&mut self, _: &str) {

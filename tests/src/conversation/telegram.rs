@@ -1,7 +1,7 @@
 //! In a group: what the bot said is answered.
 
 use crate::{
-    fake::Served,
+    fake::{Fault, Served},
     fake_telegram::{BOT, BOT_NAME, FakeTelegram, Person, Shown, TOKEN},
 };
 
@@ -104,6 +104,15 @@ impl Conversation for Group {
 
     fn readmit(&mut self) {
         self.fake.platform.readmit(self.chat);
+    }
+
+    fn opening_fails(&self, faults: Vec<Fault>) {
+        self.fake.fault("sendmessage", faults);
+    }
+
+    fn opened(&self) -> usize {
+        let posts = self.of_bot().into_iter();
+        posts.filter(|post| post.text.starts_with("Fork ")).count()
     }
 
     fn follow(&mut self, _: &str) {

@@ -3,6 +3,7 @@
 
 mod attachments;
 mod engine_dies;
+mod forks;
 mod leftovers;
 mod old_data_dirs;
 mod platforms;

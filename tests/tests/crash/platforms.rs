@@ -68,7 +68,7 @@ fn dies_at(mut there: impl Conversation, point: &str, empties: usize) {
     server.stop();
 }
 
-fn until(server: &Server, there: &impl Conversation, answer: &str) {
+pub(crate) fn until(server: &Server, there: &impl Conversation, answer: &str) {
     server.until(answer, || {
         let texts = there.texts();
         match texts.iter().any(|text| text.contains(answer)) {
@@ -78,7 +78,7 @@ fn until(server: &Server, there: &impl Conversation, answer: &str) {
     });
 }
 
-fn until_quiet(server: &Server) {
+pub(crate) fn until_quiet(server: &Server) {
     let open = "SELECT (SELECT count(*) FROM messages WHERE outcome IS NULL)
         + (SELECT count(*) FROM orders WHERE state != 'done')
         + (SELECT count(*) FROM deliveries WHERE state = 'owed')

@@ -121,6 +121,9 @@ pub(crate) const PLATFORMS: &[&str] = &[
     "order.acted",
 ];
 
+/// `forks.rs` dies at each of these.
+pub(crate) const FORKS: &[&str] = &["order.forked", "order.opened"];
+
 /// `platforms.rs` dies there with a file that is shown and not recorded.
 pub(crate) const FILE: &str = "deliver.file";
 
@@ -147,6 +150,7 @@ fn every_point_of_the_source_is_listed_here() {
         BACKUP,
         ATTACHMENTS,
         PLATFORMS,
+        FORKS,
         &[FILE],
     ];
     let listed: BTreeSet<String> = groups.concat().iter().map(|p| (*p).to_owned()).collect();

@@ -595,12 +595,13 @@ async fn a_fork_opens_one_thread_beside_however_often_it_is_asked_for() {
     let asked = fake.mention(channel, ANN, "hello");
     let beside = thread(channel, asked);
     fake.rest.fault("thread", [Fault::Lost]);
+    let at = unix_ms();
     discord
-        .open(&beside, "Fork of hello", "token")
+        .open(&beside, "Fork of hello", "token", None)
         .await
         .expect_err("a fault");
     let (key, link) = adapter(&fake)
-        .open(&beside, "Fork of hello", "token")
+        .open(&beside, "Fork of hello", "token", Some(at))
         .await
         .expect("a thread");
     let opened: u64 = key.thread.parse().expect("a number");
@@ -616,7 +617,19 @@ async fn a_fork_opens_one_thread_beside_however_often_it_is_asked_for() {
         .await
         .expect("a post");
     assert_eq!(texts(&fake, opened), ["here"]);
-    let private = discord.open(&direct(fake.direct()), "x", "token").await;
+    // A message without its thread does not stay where there will be none.
+    let denied = r#"{"code":50013,"message":"Missing Permissions"}"#;
+    fake.rest
+        .fault("thread", [Fault::Refused(403, denied.to_owned())]);
+    let refused = discord.open(&beside, "Fork of this", "other", None).await;
+    assert!(matches!(refused, Err(CallError::Refused(_))), "{refused:?}");
+    assert_eq!(texts(&fake, channel), ["Fork of hello"]);
+    fake.rest.fault("thread", [Fault::TooMany(1)]);
+    let limited = discord.open(&beside, "Fork of this", "third", None).await;
+    assert!(matches!(limited, Err(CallError::Unknown(_))), "{limited:?}");
+    let private = discord
+        .open(&direct(fake.direct()), "x", "token", None)
+        .await;
     assert!(
         matches!(&private, Err(CallError::Refused(said)) if said.contains("direct messages")),
         "{private:?}"

@@ -172,9 +172,12 @@ async fn a_new_conversation_is_opened_once_however_often_it_is_asked_for() {
     let slack = bot(&fake);
     let root = fake.write("C1", "U1", "<@U0BOT> fork");
     let beside = thread("C1", &root);
-    let (key, link) = slack.open(&beside, "a fork", "o-1").await.unwrap();
+    let (key, link) = slack.open(&beside, "a fork", "o-1", None).await.unwrap();
     assert_eq!(
-        slack.open(&beside, "a fork", "o-1").await.unwrap(),
+        slack
+            .open(&beside, "a fork", "o-1", Some(crate::now()))
+            .await
+            .unwrap(),
         (key.clone(), link.clone())
     );
     let roots = fake.by_bot("C1", None);
@@ -187,7 +190,7 @@ async fn a_new_conversation_is_opened_once_however_often_it_is_asked_for() {
         link.ends_with(&format!("/C1/p{}", key.thread.replace('.', ""))),
         "{link}"
     );
-    let (other, _) = slack.open(&beside, "another", "o-2").await.unwrap();
+    let (other, _) = slack.open(&beside, "another", "o-2", None).await.unwrap();
     assert_ne!(other, key);
 }
 

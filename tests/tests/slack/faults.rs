@@ -204,7 +204,8 @@ async fn whatever_goes_wrong_with_opening_one_conversation_is_opened() {
             fake.fault(method, [fault.clone()]);
         }
         let (beside, token) = (thread("C1", &root), format!("o-{n}"));
-        let ((key, link), _) = until_done(|_| slack.open(&beside, "a fork", &token)).await;
+        let opened = until_done(|since| slack.open(&beside, "a fork", &token, since));
+        let ((key, link), _) = opened.await;
         assert!(!link.is_empty() && !key.thread.is_empty());
         assert_eq!(fake.by_bot("C1", None).len(), n + 1, "{fault:?}");
     }

@@ -258,7 +258,7 @@ async fn a_conversation_opens_as_a_topic_or_as_answers_to_a_message() {
     let bot = bot(&fake);
     fake.platform.forum(GROUP, &[77]);
     let (thread, link) = bot
-        .open(&topic(GROUP, 77), " a fork ", "t")
+        .open(&topic(GROUP, 77), " a fork ", "t", None)
         .await
         .expect("opened");
     assert_eq!(link, format!("https://t.me/c/1234567890/{}", thread.thread));
@@ -271,7 +271,7 @@ async fn a_conversation_opens_as_a_topic_or_as_answers_to_a_message() {
 
     fake.platform.supergroup(-1_005);
     let (thread, link) = bot
-        .open(&chat(-1_005), "a fork", "t")
+        .open(&chat(-1_005), "a fork", "t", None)
         .await
         .expect("opened");
     let root = fake.platform.shown(-1_005).pop().expect("the root");
@@ -284,7 +284,7 @@ async fn a_conversation_opens_as_a_topic_or_as_answers_to_a_message() {
 
     fake.platform.private(ANN);
     let (_, link) = bot
-        .open(&chat(ANN.0), &"t".repeat(500), "t")
+        .open(&chat(ANN.0), &"t".repeat(500), "t", None)
         .await
         .expect("opened");
     assert_eq!(link, format!("https://t.me/{BOT_NAME}"));

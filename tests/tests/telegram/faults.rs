@@ -38,7 +38,7 @@ const CALLS: [(Call, &str); 10] = [
     (Call::Busy, "sendchataction"),
     (Call::Sign, "setmessagereaction"),
     (Call::Answer, "answercallbackquery"),
-    (Call::Open, "getchat"),
+    (Call::Open, "sendmessage"),
     (Call::Fetch, "getfile"),
     (Call::Fetch, "file"),
 ];
@@ -112,7 +112,7 @@ impl Scene {
                 };
                 bot.answer(&pressed, "done").await
             }
-            Call::Open => bot.open(&self.here, "beside", "t").await.map(drop),
+            Call::Open => bot.open(&self.here, "beside", "t", None).await.map(drop),
             Call::Fetch => bot.fetch(&self.file).await.map(drop),
         }
     }
@@ -240,6 +240,20 @@ async fn se_05_a_refusal_is_told_in_its_words_but_not_with_the_token() {
             "{call:?}: {error:?}"
         );
         assert_eq!(state(&fake, &scene), before, "{call:?}");
+    }
+}
+
+/// What is asked before a conversation is opened opens nothing, however that ends.
+#[tokio::test]
+async fn fm_08_a_question_before_a_conversation_is_opened_leaves_nothing_open() {
+    let fake = FakeTelegram::start();
+    let scene = scene(&fake).await;
+    for method in ["getchat", "getme"] {
+        let before = state(&fake, &scene);
+        fake.fault(method, [Fault::Lost]);
+        let error = told(scene.call(&bot(&fake), Call::Open).await);
+        assert!(matches!(error, CallError::NotDone(_)), "{error:?}");
+        assert_eq!(state(&fake, &scene), before, "{method}");
     }
 }
 
