@@ -117,6 +117,9 @@ pub enum TickError {
     /// More came for its message before its program was started.
     #[error("more came for its message before the program started")]
     Grown,
+    /// Its messages got files that do not fit together: they are parted before the next tick.
+    #[error("the files of its messages have no room in one tick any more")]
+    Crowded,
     /// The message's files are not in the sandbox, and would not be next time.
     #[error("its files could not be handed over: {0}")]
     NotReceived(String),

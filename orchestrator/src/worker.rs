@@ -325,6 +325,7 @@ impl Worker {
                         Err(_) => return Ok(Some(SOON)),
                     },
                 };
+                self.part(&message, &profile).await?;
                 let together = self.together(&message, &profile).await?;
                 self.run_tick(lane, *profile, image, &together).await
             }

@@ -1,6 +1,6 @@
-//! What happens in the middle of a seal or a merge: the disk fills up, the agent is removed; and of
-//! housekeeping: what it is about to remove is stored anew. In a
-//! program of their own, because they watch the named points.
+//! What happens in the middle of a seal or a merge: the disk fills up, the agent is removed; of
+//! housekeeping: what it is about to remove is stored anew; and between a claim and its spawn: a
+//! file comes. In a program of their own, because they watch the named points.
 
 use std::{
     fs,
@@ -10,9 +10,15 @@ use std::{
 };
 
 use mayfly_domain::MessageOutcome;
-use mayfly_orchestrator::{blobs::Blobs, faults, sandbox::fake::Fake, snapshot::merging};
+use mayfly_orchestrator::{
+    agent::profile::{Profile, SHELL, Waiting},
+    blobs::Blobs,
+    faults,
+    sandbox::fake::Fake,
+    snapshot::merging,
+};
 use mayfly_tests::{
-    engine::run,
+    engine::{self, run},
     world::{Setup, World},
 };
 
@@ -27,6 +33,7 @@ fn at(point: &'static str) {
         "seal.measured" => fill(),
         "merge.before" => hold(),
         "garbage.blob" => store_anew(),
+        "spawn.claimed" => come_late(),
         _ => {}
     }
 }
@@ -45,6 +52,25 @@ fn store_anew() {
         runtime.block_on(blobs.put(content.to_vec())).unwrap();
     });
     stored.join().unwrap();
+}
+
+/// The database where the next claim of merged messages gets one file more.
+static LATE: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+fn come_late() {
+    let mut late = LATE.lock().unwrap();
+    let Some(path) = &*late else { return };
+    let merged = "SELECT count(*) FROM messages WHERE merged_into IS NOT NULL";
+    if engine::sql(path, merged) == "2" {
+        let blob = "0".repeat(64);
+        let file = format!(
+            "INSERT INTO message_files (message, position, name, blob, size)
+             SELECT id, 0, 'late', '{blob}', 2000000 FROM messages
+             WHERE merged_into IS NOT NULL ORDER BY seq LIMIT 1"
+        );
+        engine::change(path, &file);
+        *late = None;
+    }
 }
 
 fn hold() {
@@ -183,5 +209,40 @@ async fn content_that_is_stored_anew_while_it_is_collected_stays() {
     // The housekeeping of the world itself may have come first.
     world.gc().await;
     assert!(!path.exists());
+    world.end().await;
+}
+
+/// As when an event is applied just then: what was judged before the claim holds no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_too_many_for_merged_messages_is_told_to_its_own_only() {
+    let mut setup = Setup::default();
+    setup.limits.file_mib = 1;
+    let shell = Profile {
+        limits: setup.limits.clone(),
+        waiting: Waiting::Merge,
+        ..Profile::default()
+    };
+    setup.profiles.push((SHELL.to_owned(), shell));
+    let world = World::fake(setup, Fake::new).await;
+    faults::watch(at);
+    let agent = world.shell().await;
+    let first = world.post(agent, "sleep 2; echo one").await;
+    let runs = "SELECT count(*) FROM ticks WHERE phase = 'running' AND outcome IS NULL";
+    world.until_sql(runs, "1").await;
+    *LATE.lock().unwrap() = Some(world.data_dir().join("mayfly.db"));
+    let mut posted = vec![first];
+    for text in ["echo two", "echo three", "echo four"] {
+        posted.push(world.post(agent, text).await);
+    }
+    let mut told = Vec::new();
+    for message in &posted {
+        told.push(world.outcome(message).await);
+    }
+    assert!(LATE.lock().unwrap().is_none(), "they were merged");
+    let outcomes: Vec<_> = told.iter().filter_map(|message| message.outcome).collect();
+    use MessageOutcome::{Answered, Noticed};
+    assert_eq!(outcomes, [Answered, Answered, Noticed, Answered]);
+    let three = told[2].reply.as_ref().expect("a notice");
+    assert!(three.text.contains("limits.file_mib = 1"), "{}", three.text);
     world.end().await;
 }

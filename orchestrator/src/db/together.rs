@@ -96,6 +96,22 @@ impl Db {
         merged_on(&mut *self.reader().acquire().await?, into).await
     }
 
+    /// What was merged into a message, from this one on, waits for a tick of its own again.
+    pub async fn part_from(&self, first: MessageId, from: &Message) -> Result<(), DbError> {
+        sqlx::query(
+            "UPDATE messages SET outcome = NULL, merged_into = NULL, settled_at = NULL,
+               reason = NULL
+             WHERE merged_into = $1 AND (seq, id) >= ($2, $3) AND NOT EXISTS (SELECT 1 FROM ticks t
+               WHERE t.message = $1 AND t.outcome IS NULL)",
+        )
+        .bind(first.to_string())
+        .bind(from.seq)
+        .bind(from.id.to_string())
+        .execute(self.writer())
+        .await?;
+        Ok(())
+    }
+
     /// Open messages of the same conversation that come after this one, in their order.
     pub async fn waiting_behind(
         &self,

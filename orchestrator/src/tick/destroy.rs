@@ -168,7 +168,7 @@ fn judge(error: &TickError) -> EndedBadly {
             },
             ..interrupted("", Again::No)
         },
-        TickError::Grown => interrupted(&error.to_string(), Again::AtOnce),
+        TickError::Grown | TickError::Crowded => interrupted(&error.to_string(), Again::AtOnce),
         TickError::NoRoom
         | TickError::Backend(
             BackendError::Down { .. } | BackendError::OtherEngine | BackendError::NoImage(_),

@@ -41,6 +41,9 @@ pub async fn scope(tools: &Tools, job: &Job, mut spawned: Spawned) -> Result<Sco
         form: job.profile.prompt,
     };
     let files: Vec<Attachment> = prompt.files().cloned().collect();
+    if !job.claim.merged.is_empty() && received::fits(&files, limits).is_err() {
+        return Err(TickError::Crowded);
+    }
     tokio::select! {
         given = received::hand_over(tools, control, &files, limits) => given?,
         cause = asks.next(), if !files.is_empty() => {

@@ -45,18 +45,42 @@ impl Worker {
                 self.bell.ring();
                 continue;
             }
-            let ids: Vec<MessageId> = [first.id, message.id]
-                .into_iter()
-                .chain(found.others.iter().copied())
-                .collect();
-            let files = db.attachments_of(&ids).await?;
-            let files: Vec<_> = files.into_iter().map(|(_, file)| file).collect();
-            if received::fits(&files, &profile.limits).is_err() {
+            let taken = [first.id].into_iter().chain(found.others.iter().copied());
+            if !self.fit(taken.chain([message.id]), profile).await? {
                 break;
             }
             found.others.push(message.id);
         }
         Ok(found)
+    }
+
+    /// Files that came since messages were merged into one may be too large, or too many for one
+    /// tick: the first message whose files do not fit beside the ones before, and what comes after
+    /// it, wait for a tick of their own again.
+    pub(super) async fn part(&self, first: &Message, profile: &Profile) -> Result<(), DbError> {
+        let db = &self.tools.db;
+        let mut taken = vec![first.id];
+        for message in db.merged_into(first.id).await? {
+            taken.push(message.id);
+            if !self.fit(taken.iter().copied(), profile).await? {
+                db.part_from(first.id, &message).await?;
+                self.bell.ring();
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the files of all these have room in one tick.
+    async fn fit(
+        &self,
+        messages: impl Iterator<Item = MessageId>,
+        profile: &Profile,
+    ) -> Result<bool, DbError> {
+        let messages: Vec<_> = messages.collect();
+        let files = self.tools.db.attachments_of(&messages).await?;
+        let files: Vec<_> = files.into_iter().map(|(_, file)| file).collect();
+        Ok(received::fits(&files, &profile.limits).is_ok())
     }
 
     /// Rights may have been taken since messages were merged into one that has to run again.

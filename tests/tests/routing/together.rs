@@ -1,5 +1,6 @@
 //! What goes into one tick: messages that wait, and what comes while a tick begins.
 
+use mayfly_domain::Limits;
 use mayfly_orchestrator::agent::{
     profile::{PromptForm, Waiting},
     transcript,
@@ -238,6 +239,72 @@ async fn fi_files_that_come_while_the_program_runs_are_one_message_more() {
     assert_eq!(scene.texts("1").await[0], "first");
     assert_eq!(scene.count("messages"), "2");
     assert_eq!(scene.count("ticks"), "2");
+    scene.end().await;
+}
+
+/// Three messages are merged into one tick; the second of them gets another file while it begins.
+async fn a_late_file(limits: Limits, early: usize, late: usize) -> Scene {
+    let profile = Profile {
+        limits,
+        ..merging(PromptForm::Text, &[])
+    };
+    let (scene, engine) = Scene::on(open_to_all(), profile).await;
+    scene.posted(mention("1", "sleep 2; echo one"));
+    let runs = "SELECT count(*) FROM ticks WHERE phase = 'running' AND outcome IS NULL";
+    scene.world.until_sql(runs, "1").await;
+    engine.script(|script| script.slow = true);
+    scene.chat.keep_file("early", &vec![b'e'; early]);
+    scene.chat.keep_file("late", &vec![b'l'; late]);
+    let mut two = follow_up("1", "2", "echo two");
+    two.files = vec![file("early", "early")];
+    scene.posted(two);
+    let mut three = follow_up("1", "3", "echo three");
+    scene.posted(three.clone());
+    scene.posted(follow_up("1", "4", "echo four"));
+    let merged = "SELECT count(*) FROM messages WHERE outcome = 'merged'";
+    scene.world.until_sql(merged, "2").await;
+    three.files = vec![file("late", "late")];
+    scene.posted(three);
+    let here = "SELECT count(*) FROM remote_files WHERE state = 'here'";
+    scene.world.until_sql(here, "2").await;
+    engine.script(|script| script.slow = false);
+    scene.quiet().await;
+    assert_eq!(scene.count("messages"), "4");
+    scene
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fi_a_late_file_that_is_too_large_is_told_to_its_own_message_only() {
+    let limits = Limits {
+        file_mib: 1,
+        ..Limits::default()
+    };
+    let scene = a_late_file(limits, 1, 1_200_000).await;
+    assert_eq!(
+        scene.world.sql(OUTCOMES),
+        "answered,answered,noticed,answered"
+    );
+    let texts = scene.texts("1").await;
+    assert!(texts.iter().any(|text| text == "two"), "{texts:?}");
+    assert!(texts.iter().any(|text| text == "four"), "{texts:?}");
+    let told = |text: &&String| text.contains("\"late\" is larger than limits.file_mib");
+    assert_eq!(texts.iter().filter(told).count(), 1, "{texts:?}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fi_late_files_that_have_no_room_in_one_tick_come_in_two() {
+    let limits = Limits {
+        state_mib: 2,
+        ..Limits::default()
+    };
+    let scene = a_late_file(limits, 1_200_000, 1_200_000).await;
+    assert_eq!(
+        scene.world.sql(OUTCOMES),
+        "answered,answered,answered,merged"
+    );
+    let texts = scene.texts("1").await;
+    assert_eq!(texts, ["one", "two", "three\nfour"]);
     scene.end().await;
 }
 
