@@ -388,3 +388,23 @@ async fn a_reply_given_up_for_its_removed_posts_gets_as_many_tries_again() {
     assert_eq!(chat.texts("t"), ["here"]);
     world.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_counts_removed_posts_from_zero() {
+    let chat = Chat::new(LONG);
+    let gone = Fault::Fails(CallError::Gone("removed by an admin".into()));
+    let refused = Fault::Fails(CallError::Refused("the channel is archived".into()));
+    // Removed as often as it may be, then refused; asked for again, and removed once more.
+    let faults = [&gone, &gone, &gone, &refused, &gone].map(Fault::clone);
+    chat.fault("edit", "t", faults);
+    let world = world(&chat).await;
+    let agent = agent_on(&world, "chat", "t").await;
+    let message = world.say(agent, "echo here").await.id;
+    world.until_sql(&count("parked"), "1").await;
+    assert_eq!(chat.calls("edit").len(), 4);
+    world.commands().retry(&message.to_string()).await.unwrap();
+    world.until_sql(&count("sent"), "1").await;
+    assert_eq!(chat.texts("t"), ["here"]);
+    assert_eq!(chat.calls("edit").len(), 6);
+    world.end().await;
+}

@@ -369,10 +369,10 @@ impl Db {
 
     async fn owe_again_where(&self, which: &str, id: &str) -> Result<u64, DbError> {
         let mut tx = self.begin().await?;
-        // One whose posts were removed so often that it was given up gets as many tries again.
+        // Posts that others removed before are not counted again.
         let tries = format!(
-            "UPDATE parts SET lost = lost + 1 WHERE post IS NULL AND lost > 0
-             AND delivery IN (SELECT id FROM deliveries WHERE state = 'parked' AND {which})"
+            "UPDATE parts SET forgiven = lost
+             WHERE delivery IN (SELECT id FROM deliveries WHERE state = 'parked' AND {which})"
         );
         let again = format!(
             "UPDATE deliveries SET state = 'owed', next_at = 0, attempts = 0, reason = NULL

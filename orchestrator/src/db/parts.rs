@@ -94,6 +94,8 @@ pub struct Part {
     pub post: Option<String>,
     /// How many posts of it were removed by others.
     pub lost: i64,
+    /// How many of those were so before a person asked for it again.
+    pub forgiven: i64,
     /// What the platform calls a file that it does not show yet.
     pub staged: Option<String>,
     /// When its post was first asked for, while that is [`Stage::Asked`].
@@ -127,8 +129,7 @@ enum Value<'a> {
     Text(&'a str),
 }
 
-const COLUMNS: &str =
-    "delivery, position, kind, content, state, post, lost, staged, asked_at, unsure_at, reason";
+const COLUMNS: &str = "delivery, position, kind, content, state, post, lost, staged, asked_at, unsure_at, reason, forgiven";
 
 impl Db {
     /// The parts of a delivery in their order; none before it was rendered.
@@ -357,6 +358,7 @@ fn part(row: &AnyRow, delivery: DeliveryId) -> Result<Part, DbError> {
         asked_at: row.try_get(8)?,
         unsure_at: row.try_get(9)?,
         reason: row.try_get(10)?,
+        forgiven: row.try_get(11)?,
     })
 }
 

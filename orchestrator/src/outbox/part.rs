@@ -23,7 +23,8 @@ use crate::{
     faults,
 };
 
-/// How often its post may be removed by others before the reply is given up.
+/// How often its post may be removed by others, since a person last asked for it, before the reply
+/// is given up.
 const LOST: i64 = 3;
 const DOTS: &str = "…";
 const MIB: u64 = 1 << 20;
@@ -75,7 +76,7 @@ impl<'a> Work<'a> {
     /// Makes its post, with nothing in it yet.
     pub(super) async fn place(&self, part: &Part) -> Result<(), NotYet> {
         let (writer, owed) = (self.writer, self.owed);
-        if part.lost > 0 && part.lost % (LOST + 1) == 0 {
+        if part.lost - part.forgiven > LOST {
             let told = "its posts are removed as soon as they are made".to_owned();
             return Err(NotYet::Call(CallError::Refused(told)));
         }

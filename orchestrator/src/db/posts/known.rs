@@ -99,25 +99,23 @@ pub(super) async fn thread_of_post(
 /// Messages of programs since a person last wrote, in a thread or in any thread of its channel,
 /// whichever are more: a program that opens a thread with each of its posts is bound as well.
 pub(super) async fn bot_turns(tx: &mut Tx, thread: &ThreadKey, most: u32) -> Result<u32, DbError> {
-    let key = thread.to_string();
-    let here = turns_between(tx, &key, &key, most).await?;
-    // A key is its channel's, a slash, and what the thread is called: all of them lie between these.
-    let channel = thread.channel().to_string();
-    let (from, to) = (format!("{channel}/"), format!("{channel}/{}", char::MAX));
-    Ok(here.max(turns_between(tx, &from, &to, most).await?))
+    let here = turns_in(tx, IN_THREAD, &thread.to_string(), most).await?;
+    let channel = format!("{}/", thread.channel());
+    Ok(here.max(turns_in(tx, IN_CHANNEL, &channel, most).await?))
 }
 
-async fn turns_between(tx: &mut Tx, from: &str, to: &str, most: u32) -> Result<u32, DbError> {
-    let rows = sqlx::query(
-        "SELECT told FROM posts WHERE thread >= $1 AND thread <= $2
-         AND told IS NOT NULL AND message IS NOT NULL
-         ORDER BY created_at DESC, id DESC LIMIT $3",
-    )
-    .bind(from)
-    .bind(to)
-    .bind(i64::from(most) + 1)
-    .fetch_all(&mut **tx)
-    .await?;
+/// Newest messages first, as an index has them: no more are read than are asked for.
+const IN_THREAD: &str = "SELECT told FROM posts WHERE thread = $1 AND told IS NOT NULL
+    AND message IS NOT NULL ORDER BY created_at DESC, id DESC LIMIT $2";
+const IN_CHANNEL: &str = "SELECT told FROM posts WHERE place = $1 AND told IS NOT NULL
+    AND message IS NOT NULL ORDER BY created_at DESC, id DESC LIMIT $2";
+
+async fn turns_in(tx: &mut Tx, said: &'static str, key: &str, most: u32) -> Result<u32, DbError> {
+    let rows = sqlx::query(said)
+        .bind(key)
+        .bind(i64::from(most) + 1)
+        .fetch_all(&mut **tx)
+        .await?;
     let mut turns = 0;
     for row in rows {
         let told: String = row.try_get(0)?;
@@ -136,4 +134,33 @@ pub(super) async fn is_deleted(tx: &mut AnyConnection, id: &PostId) -> Result<bo
         .fetch_optional(tx)
         .await?;
     Ok(row.is_some_and(|row| row.try_get::<i64, _>(0).unwrap_or_default() > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::Row as _;
+
+    use super::{IN_CHANNEL, IN_THREAD};
+    use crate::db::Db;
+
+    #[tokio::test]
+    async fn programs_turns_are_counted_in_an_index_and_not_sorted() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::open(&dir.path().join("mayfly.db")).await.unwrap();
+        for (said, index) in [
+            (IN_THREAD, "posts_said (thread=?)"),
+            (IN_CHANNEL, "posts_said_in (place=?)"),
+        ] {
+            let asked = format!("EXPLAIN QUERY PLAN {said}");
+            let steps = sqlx::query(sqlx::AssertSqlSafe(asked))
+                .bind("chat/w/c/")
+                .bind(6)
+                .fetch_all(db.reader())
+                .await
+                .unwrap();
+            let steps: Vec<String> = steps.iter().map(|step| step.get("detail")).collect();
+            assert_eq!(steps, [format!("SEARCH posts USING INDEX {index}")]);
+        }
+        db.close().await;
+    }
 }
