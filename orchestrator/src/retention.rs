@@ -276,11 +276,8 @@ impl Keeper {
         self.costs.of(&self.db, agent).await
     }
 
-    /// What a base takes on disk, measured once.
-    pub async fn base_bytes(&self, base: &BaseId) -> Result<u64, TickError> {
-        if let Some(known) = self.db.base_bytes(base).await? {
-            return Ok(known);
-        }
+    /// Measures what a base takes on disk, and records it: it never changes.
+    pub async fn measure_base(&self, base: &BaseId) -> Result<u64, TickError> {
         let (store, id) = (self.store.clone(), base.clone());
         let bytes = blocking(move || store.base_bytes(&id, &Slot::defaults())).await??;
         self.db.set_base_bytes(base, bytes).await?;

@@ -175,7 +175,7 @@ async fn a_read_takes_as_many_statements_however_much_it_shows_and_scans_no_tabl
         commands.find_tick(&tick.to_string()).await.unwrap();
         counted("a tick by its id", 1);
         commands.agent_with_disk(agent).await.unwrap();
-        counted("an agent", 4);
+        counted("an agent", 2);
         commands.ticks_page(agent, page(100)).await.unwrap();
         counted("ticks", 2);
         let detail = commands.tick(tick).await.unwrap();

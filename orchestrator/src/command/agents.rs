@@ -94,12 +94,21 @@ impl Commands {
     pub async fn agent_with_disk(&self, id: AgentId) -> Result<AgentView, RequestError> {
         let shown = self.shown(id).await?;
         let cost = self.keeper.cost_of(id).await?;
-        let base_bytes = self.keeper.base_bytes(&shown.agent.base).await;
-        let undelivered = self.db.undelivered(id, UNDELIVERED).await?;
+        let base_bytes = match shown.base_bytes {
+            Some(known) => known,
+            None => {
+                let measured = self.keeper.measure_base(&shown.agent.base).await;
+                measured.map_err(|error| internal(&error))?
+            }
+        };
+        let undelivered = match shown.undelivered {
+            true => self.db.undelivered(id, UNDELIVERED).await?,
+            false => Vec::new(),
+        };
         let disk = DiskView {
             own_bytes: cost.own,
             shared_bytes: cost.shared,
-            base_bytes: base_bytes.map_err(|error| internal(&error))?,
+            base_bytes,
         };
         Ok(AgentView {
             disk: Some(disk),

@@ -180,16 +180,6 @@ impl Db {
         Ok(forgotten.rows_affected() == 1)
     }
 
-    /// What a base takes on disk, once it was measured.
-    pub async fn base_bytes(&self, base: &BaseId) -> Result<Option<u64>, DbError> {
-        let row = sqlx::query("SELECT bytes FROM bases WHERE id = $1")
-            .bind(base.as_str())
-            .fetch_one(self.reader())
-            .await?;
-        let bytes: Option<i64> = row.try_get(0)?;
-        Ok(bytes.map(|bytes| bytes.max(0) as u64))
-    }
-
     /// Records what a base takes on disk.
     pub async fn set_base_bytes(&self, base: &BaseId, bytes: u64) -> Result<(), DbError> {
         sqlx::query("UPDATE bases SET bytes = $2 WHERE id = $1")

@@ -31,6 +31,10 @@ pub struct ShownAgent {
     pub parked: i64,
     /// Ticks so far.
     pub ticks: i64,
+    /// Bytes of its base, once that was measured.
+    pub base_bytes: Option<u64>,
+    /// Something of it could not be delivered.
+    pub undelivered: bool,
 }
 
 /// A tick and what its view tells beside its row.
@@ -111,7 +115,10 @@ impl Db {
                (SELECT count(*) FROM messages m WHERE m.agent = p.id AND m.outcome IS NULL
                  AND NOT EXISTS (SELECT 1 FROM ticks t WHERE t.message = m.id AND t.outcome IS NULL)),
                (SELECT count(*) FROM messages m WHERE m.agent = p.id AND m.outcome = 'parked'),
-               (SELECT count(*) FROM ticks t WHERE t.agent = p.id)
+               (SELECT count(*) FROM ticks t WHERE t.agent = p.id),
+               (SELECT b.bytes FROM bases b WHERE b.id = p.base),
+               EXISTS (SELECT 1 FROM threads t JOIN deliveries d ON d.thread = t.id
+                 WHERE t.agent = p.id AND d.state = 'parked') + 0
              FROM page p LEFT JOIN snapshots h ON h.id = p.head
              LEFT JOIN lengths l ON l.agent = p.id ORDER BY p.id DESC"
         );
@@ -297,6 +304,10 @@ fn shown_agent(row: &AnyRow) -> Result<ShownAgent, DbError> {
         waiting: row.try_get(11)?,
         parked: row.try_get(12)?,
         ticks: row.try_get(13)?,
+        base_bytes: row
+            .try_get::<Option<i64>, _>(14)?
+            .map(|bytes| bytes.max(0) as u64),
+        undelivered: row.try_get::<i64, _>(15)? != 0,
         agent,
     })
 }
