@@ -14,6 +14,7 @@ use std::{fmt, path::PathBuf};
 use mayfly_domain::AttachmentLimits;
 use mayfly_orchestrator::{
     agent::profile::Profiles,
+    queue::QueueConfig,
     retention::Retention,
     worker::{WorkerConfig, host_disk::DiskConfig},
 };
@@ -31,6 +32,7 @@ pub struct Config {
     pub data_dir: PathBuf,
     pub http: HttpSection,
     pub hooks: HooksSection,
+    pub queue: QueueConfig,
     pub worker: WorkerConfig,
     pub disk: DiskConfig,
     pub attachments: AttachmentLimits,
@@ -49,6 +51,7 @@ impl Default for Config {
             data_dir: PathBuf::from("/var/lib/mayfly"),
             http: HttpSection::default(),
             hooks: HooksSection::default(),
+            queue: QueueConfig::default(),
             worker: WorkerConfig::default(),
             disk: DiskConfig::default(),
             attachments: AttachmentLimits::default(),
@@ -76,8 +79,14 @@ impl Config {
     pub fn secrets(&self) -> Vec<String> {
         let tree = serde_json::to_value(self).expect("a configuration is plain data");
         let secret = |(key, value): (String, serde_json::Value)| {
-            let text = value.as_str().unwrap_or_default().to_owned();
-            (show::is_secret(&key) && !text.is_empty()).then_some(text)
+            let text = value.as_str().unwrap_or_default();
+            let whole = show::is_secret(&key) && !text.is_empty();
+            let secret = if whole {
+                Some(text)
+            } else {
+                show::password_in(text)
+            };
+            secret.map(str::to_owned)
         };
         show::leaves(&tree).into_iter().filter_map(secret).collect()
     }

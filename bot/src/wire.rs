@@ -93,6 +93,7 @@ pub async fn start(
     let chats = chats::build(config).map_err(StartError::Chats)?;
     let service = Service::start(Parts {
         data_dir: path,
+        queue: config.queue.clone(),
         worker: config.worker,
         disk: config.disk,
         attachments: config.attachments,

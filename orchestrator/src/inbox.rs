@@ -27,7 +27,7 @@ use crate::{
     db::{Db, messages::Acceptance},
     faults,
     outbox::Platforms,
-    queue::Queue,
+    queue::Lanes,
     service::Begin,
     trouble::{Source, Trouble},
     worker::Worker,
@@ -37,7 +37,7 @@ use crate::{
 #[derive(Clone)]
 pub struct DurableInbox {
     db: Db,
-    queue: Arc<dyn Queue>,
+    lanes: Lanes,
     limits: AttachmentLimits,
     /// Rung when events of platforms wait to be applied.
     bell: Bell,
@@ -48,14 +48,14 @@ impl DurableInbox {
     /// An inbox over this database, waking this queue.
     pub fn new(
         db: Db,
-        queue: Arc<dyn Queue>,
+        lanes: Lanes,
         limits: AttachmentLimits,
         bell: Bell,
         trouble: Trouble,
     ) -> Self {
         DurableInbox {
             db,
-            queue,
+            lanes,
             limits,
             bell,
             trouble,
@@ -79,7 +79,7 @@ pub fn start(
     let (seen, posts) = mpsc::unbounded_channel();
     let router = Router {
         db: tools.db.clone(),
-        queue: worker.queue.clone(),
+        lanes: worker.lanes.clone(),
         profiles: worker.profiles.clone(),
         images: tools.images.clone(),
         bases,
@@ -94,7 +94,7 @@ pub fn start(
         blobs: tools.blobs.clone(),
         platforms: platforms.clone(),
         limits,
-        queue: worker.queue.clone(),
+        lanes: worker.lanes.clone(),
         bell: worker.bell.clone(),
     };
     supervisor.standing("fetcher", fetcher.serve(supervisor.clone()));
@@ -126,7 +126,7 @@ impl Inbox for DurableInbox {
             Err(error) => return Err(InboxError::Storage(Box::new(error))),
         };
         faults::point("accept.after");
-        self.queue
+        self.lanes
             .offer(accepted.agent, std::time::Duration::ZERO)
             .await;
         Ok(accepted)

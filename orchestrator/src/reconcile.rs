@@ -14,10 +14,7 @@
 //! | no platform event that nobody can repeat any more | [`old_events`] forgets it |
 //! | no state beyond its profile's retention, no layer, base or blob that nothing needs | [`garbage`] removes it |
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use mayfly_domain::LayerId;
 
@@ -27,7 +24,6 @@ use crate::{
     faults,
     images::ImagesError,
     observe,
-    queue::Queue,
     sandbox::{BackendError, Found},
     snapshot::merging,
     tick::{TickError, Tools, blocking, destroy},
@@ -42,6 +38,8 @@ const LOOKED_UP: usize = 500;
 const KEPT_EVENTS: i64 = 7 * 24 * 60 * 60 * 1000;
 /// Rows forgotten in one round.
 const FORGOTTEN: i64 = 1000;
+/// Why a message is parked that no worker survived.
+const DIED: &str = "every worker that took it died before it could begin";
 /// Patience of one removal; the next round goes on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -57,7 +55,7 @@ pub async fn at_start(worker: &Worker) -> Result<(), TickError> {
         .host_disk
         .make_ballast()
         .unwrap_or_else(|error| tracing::warn!(%error, "no ballast"));
-    lanes(tools, &worker.queue).await?;
+    worker.lanes.refill().await?;
     Ok(())
 }
 
@@ -77,7 +75,7 @@ pub async fn serve(worker: Worker) -> Result<(), TickError> {
         note("chains", chains(tools).await);
         note("garbage", garbage(tools).await);
         note("old events", old_events(tools).await);
-        note("lanes", lanes(tools, &worker.queue).await);
+        note("lanes", lanes(&worker).await);
         let ballast = tools.host_disk.clone();
         let _ = tokio::task::spawn_blocking(move || ballast.make_ballast()).await;
         // A new outcome may have made a chain longer.
@@ -246,13 +244,15 @@ pub async fn folders(tools: &Tools) -> Result<(), TickError> {
     Ok(())
 }
 
-/// Offers every lane with work: the queue may have lost it.
-pub async fn lanes(tools: &Tools, queue: &Arc<dyn Queue>) -> Result<(), TickError> {
-    for (agent, at) in tools.db.lanes_to_run().await? {
-        let pause = Duration::from_millis(clock::until(at) as u64);
-        queue.offer(agent, pause).await;
+/// Offers every lane with work: the queue may have lost it. Parks what the queue has put aside.
+pub async fn lanes(worker: &Worker) -> Result<(), TickError> {
+    for lane in worker.lanes.dead().await {
+        worker.tools.db.park_next(lane, DIED).await?;
+        tracing::error!(agent = %lane, "its next message is parked: it ended every worker that took it");
+        worker.lanes.forgive(lane).await;
+        worker.bell.ring();
     }
-    Ok(())
+    Ok(worker.lanes.refill().await?)
 }
 
 /// Merges chains that come near the mount limit, and those that hold much for states that have

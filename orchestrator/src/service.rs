@@ -29,7 +29,8 @@ use crate::{
     inbox::{self, route::Accesses},
     orders::Orders,
     outbox::{self, Platforms},
-    queue, reconcile,
+    queue::{Lanes, QueueConfig, QueueError},
+    reconcile,
     retention::Keeper,
     sandbox::{Backend, BackendError, Engine, fake::SIMULATED},
     snapshot::{Store, StoreError},
@@ -39,6 +40,7 @@ use crate::{
     worker::{
         Identity, Worker, WorkerConfig,
         host_disk::{DiskConfig, HostDisk},
+        places::Places,
         running::Running,
     },
 };
@@ -47,6 +49,8 @@ use crate::{
 pub struct Parts {
     /// Locked by the caller for as long as the service lives.
     pub data_dir: PathBuf,
+    /// Who has work is told by this.
+    pub queue: QueueConfig,
     /// Limits on what runs.
     pub worker: WorkerConfig,
     /// Limits on the host's disk.
@@ -87,6 +91,9 @@ pub enum StartError {
     /// The database.
     #[error(transparent)]
     Db(#[from] DbError),
+    /// The queue.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
     /// The folders.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -203,16 +210,19 @@ impl Service {
             // An earlier start may have died anywhere.
             left: Arc::new(AtomicBool::new(true)),
         };
+        let (profiles, trouble) = (Arc::new(parts.profiles), Trouble::default());
+        let identity = Identity { id, epoch };
+        let queue = parts.queue.open(installation.id, &identity)?;
         let worker = Worker {
             tools,
-            queue: Arc::new(queue::Local::default()),
-            profiles: Arc::new(parts.profiles),
-            identity: Identity { id, epoch },
+            lanes: Lanes::new(queue, db.clone(), profiles.clone(), trouble.clone()),
+            places: Places::new(&parts.worker, &profiles),
+            profiles,
+            identity,
             accesses: Arc::new(parts.accesses),
             config: parts.worker,
             bell: Bell::default(),
-            trouble: Trouble::default(),
-            slots: Arc::new(Semaphore::new(parts.worker.max_running as usize)),
+            trouble,
             resting: CancellationToken::new(),
             begun: CancellationToken::new(),
             suspects: Arc::new(Semaphore::new(1)),
@@ -230,6 +240,7 @@ impl Service {
         parts.lease.confirm(clock::boot_time());
         supervisor.standing("lease", worker.clone().renew(parts.lease));
         supervisor.standing("worker", worker.clone().serve());
+        supervisor.standing("queue beat", worker.clone().beat());
         supervisor.standing("disk guard", worker.clone().guard_disk());
         supervisor.standing("engine watch", worker.clone().watch_engine());
         supervisor.standing("reconciler", reconcile::serve(worker.clone()));

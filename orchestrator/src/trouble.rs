@@ -14,6 +14,10 @@ pub enum Source {
     Engine,
     /// The renewal of the lease.
     Database,
+    /// Whoever tells the queue what waits.
+    Offers,
+    /// Whoever takes it from there.
+    Queue,
     /// The guard of the host's disk.
     Disk,
     /// A lane whose next message cannot run: for want of its image, its profile, the engine.

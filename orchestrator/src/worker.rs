@@ -1,6 +1,7 @@
 //! The worker: takes lanes from the queue, claims their next message and runs its tick.
 
 pub mod host_disk;
+pub mod places;
 pub mod running;
 mod together;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use self::places::{Place, Places};
 use crate::{
     agent::profile::{Profile, Profiles},
     bell::Bell,
@@ -18,7 +20,7 @@ use crate::{
     db::{DbError, agents::Agent, messages::Message, together::Together},
     inbox::{DurableInbox, access::Verdict, route::Accesses},
     observe,
-    queue::Queue,
+    queue::{BEAT, Lanes, Work},
     sandbox::{BackendError, Image, Names},
     tick::{self, Job, Tools, state::Cause},
     trouble::{Source, Trouble},
@@ -30,6 +32,8 @@ use crate::{
 pub struct WorkerConfig {
     /// Ticks at once.
     pub max_running: u32,
+    /// Ticks of one person at once, on all workers together; no limit if none.
+    pub max_per_user: Option<u32>,
     /// Interrupted ticks per message before it is parked.
     pub attempts: u32,
     /// Seconds that running ticks get to end by themselves when the worker is shut down.
@@ -40,6 +44,7 @@ impl Default for WorkerConfig {
     fn default() -> Self {
         WorkerConfig {
             max_running: 4,
+            max_per_user: None,
             attempts: 3,
             grace_s: 20,
         }
@@ -61,7 +66,7 @@ pub struct Worker {
     /// What ticks work with.
     pub tools: Tools,
     /// Who may have work.
-    pub queue: Arc<dyn Queue>,
+    pub lanes: Lanes,
     /// Profiles as configured.
     pub profiles: Arc<Profiles>,
     /// Who this is.
@@ -74,8 +79,8 @@ pub struct Worker {
     pub bell: Bell,
     /// Why no tick starts.
     pub trouble: Trouble,
-    /// One permit per tick that may run; all of them free means rest.
-    pub slots: Arc<Semaphore>,
+    /// Where ticks run; all of them free means rest.
+    pub places: Places,
     /// Cancelled when no new tick may start.
     pub resting: CancellationToken,
     /// Cancelled when the first tick may start.
@@ -131,7 +136,7 @@ impl Worker {
     pub fn inbox(&self, limits: AttachmentLimits) -> DurableInbox {
         DurableInbox::new(
             self.tools.db.clone(),
-            self.queue.clone(),
+            self.lanes.clone(),
             limits,
             self.bell.clone(),
             self.trouble.clone(),
@@ -142,27 +147,52 @@ impl Worker {
     pub async fn serve(self) -> Result<(), DbError> {
         let stopping = self.tools.supervisor.stopping();
         loop {
-            let next = async {
-                self.begun.cancelled().await;
-                let lane = self.queue.take().await;
-                // Only a lane takes a slot: a worker that waits for one is at rest.
-                let slot = self.slots.clone().acquire_owned().await;
-                (lane, slot.expect("never closed"))
-            };
-            let Some((lane, slot)) = self.resting.run_until_cancelled(next).await else {
+            let Some((work, place)) = self.resting.run_until_cancelled(self.next_work()).await
+            else {
+                self.lanes.leave().await;
                 stopping.cancelled().await;
                 return Ok(());
             };
+            let lane = work.lane;
             let (worker, supervisor) = (self.clone(), self.tools.supervisor.clone());
             supervisor.task("lane", async move {
-                let _slot = slot;
+                let _place = place;
                 let again = worker.run_lane(lane).await.unwrap_or_else(|error| {
                     tracing::error!(agent = %lane, error = observe::chain(&error), "lane failed");
                     Some(WAIT)
                 });
-                worker.queue.done(lane, again).await;
+                worker.lanes.done(lane, again).await;
             });
         }
+    }
+
+    /// The next lane, as soon as there is a place for it.
+    async fn next_work(&self) -> (Work, Place) {
+        self.begun.cancelled().await;
+        loop {
+            let room = self.places.free().await;
+            tokio::select! {
+                work = self.lanes.take(&room) => {
+                    let place = self.places.take(work.length);
+                    return (work, place);
+                }
+                () = self.places.free_for_long(), if !room.long => {}
+            }
+        }
+    }
+
+    /// Tells the queue that this worker lives, until no tick runs any more.
+    pub async fn beat(self) -> Result<(), String> {
+        let stopping = self.tools.supervisor.stopping();
+        while !(stopping.is_cancelled() && self.is_at_rest()) {
+            self.lanes.beat().await;
+            let pause = if stopping.is_cancelled() { SOON } else { BEAT };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stopping.cancelled(), if !stopping.is_cancelled() => {}
+            }
+        }
+        Ok(())
     }
 
     /// Renews the one lease of all this worker's ticks.
@@ -273,7 +303,7 @@ impl Worker {
     /// messages back. Returns when none runs.
     pub async fn drain(&self) {
         self.resting.cancel();
-        let rest = self.slots.acquire_many(self.config.max_running);
+        let rest = self.places.rest();
         tokio::pin!(rest);
         let grace = Duration::from_secs(self.config.grace_s);
         if tokio::time::timeout(grace, &mut rest).await.is_ok() {
@@ -296,7 +326,7 @@ impl Worker {
 
     /// Whether no tick runs.
     pub fn is_at_rest(&self) -> bool {
-        self.slots.available_permits() == self.config.max_running as usize
+        self.places.are_free()
     }
 
     async fn run_lane(&self, lane: AgentId) -> Result<Again, DbError> {

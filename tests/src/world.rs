@@ -12,6 +12,7 @@ use mayfly_orchestrator::{
     command::{Commands, NewAgent, RequestError, Send},
     inbox::route::Accesses,
     outbox::Platforms,
+    queue::QueueConfig,
     retention::Ask,
     sandbox::{
         Backend, Names,
@@ -35,6 +36,8 @@ pub const PATIENCE: Duration = Duration::from_secs(90);
 pub struct Setup {
     /// Ceilings of the `shell` profile.
     pub limits: Limits,
+    /// Who has work is told by this.
+    pub queue: QueueConfig,
     /// Limits of the worker.
     pub worker: WorkerConfig,
     /// Limits of the host's disk.
@@ -58,6 +61,7 @@ impl Default for Setup {
                 wall_clock_s: 60,
                 ..Limits::default()
             },
+            queue: QueueConfig::default(),
             worker: WorkerConfig {
                 grace_s: 5,
                 ..WorkerConfig::default()
@@ -153,6 +157,7 @@ impl World {
         profiles.0.extend(setup.profiles);
         let service = Service::start(Parts {
             data_dir: data_dir.clone(),
+            queue: setup.queue,
             worker: setup.worker,
             disk: setup.disk,
             attachments: setup.attachments,

@@ -33,6 +33,16 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
         || format!("\"{hooks}\" is not ADDRESS:PORT, for example 127.0.0.1:8090"),
     );
     rules.at_least("worker.max_running", config.worker.max_running as u64, 1);
+    if let Some(most) = config.worker.max_per_user {
+        rules.at_least("worker.max_per_user", u64::from(most), 1);
+    }
+    let queue = &config.queue.url;
+    let schemes = ["redis://", "rediss://", "redis+unix://"];
+    rules.hold(
+        "queue.url",
+        queue.is_empty() || schemes.iter().any(|scheme| queue.starts_with(scheme)),
+        || "it is none of redis://HOST:PORT, rediss://HOST:PORT or redis+unix:///PATH".to_owned(),
+    );
     rules.at_least("worker.attempts", u64::from(config.worker.attempts), 1);
     let attachments = &config.attachments;
     rules.at_least("attachments.file_mib", attachments.file_mib, 1);
@@ -182,6 +192,9 @@ impl Rules<'_> {
         self.hold(&key("command"), !nul, || {
             "a NUL byte cannot be passed".to_owned()
         });
+        if let Some(most) = profile.max_running {
+            self.at_least(&key("max_running"), u64::from(most), 1);
+        }
         for (variable, value) in &profile.env {
             let good =
                 !variable.is_empty() && !variable.contains(['=', '\0']) && !value.contains('\0');

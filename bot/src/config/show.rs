@@ -31,10 +31,24 @@ pub(super) fn entries(config: &Config, origins: &Origins) -> Vec<Entry> {
 
 fn redacted(key: &str, value: Json) -> Json {
     let empty = matches!(&value, Json::Null) || value == "";
-    match is_secret(key) && !empty {
-        true => Json::from("(set)"),
-        false => value,
+    let text = value.as_str().unwrap_or_default();
+    match (is_secret(key) && !empty, password_in(text)) {
+        (true, _) => Json::from("(set)"),
+        (false, Some(password)) => {
+            let shown = text.replacen(&format!(":{password}@"), ":(set)@", 1);
+            Json::from(shown)
+        }
+        (false, None) => value,
     }
+}
+
+/// The password of `scheme://[user]:password@host`.
+pub(super) fn password_in(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (user, _) = authority.rsplit_once('@')?;
+    let (_, password) = user.split_once(':')?;
+    Some(password).filter(|password| !password.is_empty())
 }
 
 /// Judged by the words of the last part: `bot_token`, `API_KEY`, `password`.

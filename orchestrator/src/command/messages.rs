@@ -177,7 +177,7 @@ impl Commands {
             )));
         }
         self.begun.cancel();
-        self.queue.offer(view.agent, Duration::ZERO).await;
+        self.lanes.offer(view.agent, Duration::ZERO).await;
         Ok(view)
     }
 
@@ -241,7 +241,7 @@ impl Commands {
             )));
         }
         Ok(self
-            .queue
+            .lanes
             .place(message.agent)
             .await
             .map(|place| match place {

@@ -104,6 +104,37 @@ pub(super) fn message(row: &AnyRow) -> Result<Message, DbError> {
     })
 }
 
+/// What the queue has to know of a lane: its next message, claimable or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Whose lane.
+    pub agent: AgentId,
+    /// Of which profile.
+    pub profile: String,
+    /// Who wrote the message, on which platform.
+    pub user: String,
+    /// Not before this time, unix ms.
+    pub claimable_at: i64,
+}
+
+const WAITING: &str = "SELECT m.agent, a.profile, m.author_id, t.key, m.claimable_at
+     FROM messages m JOIN agents a ON a.id = m.agent JOIN threads t ON t.id = m.thread
+     WHERE m.outcome IS NULL AND m.id =
+       (SELECT n.id FROM messages n WHERE n.agent = m.agent AND n.outcome IS NULL
+        ORDER BY n.seq, n.id LIMIT 1)";
+
+fn waiting(row: &AnyRow) -> Result<Waiting, DbError> {
+    let (agent, key): (String, String) = (row.try_get(0)?, row.try_get(3)?);
+    let author: String = row.try_get(2)?;
+    let thread: ThreadKey = parse("threads", &agent, "key", &key)?;
+    Ok(Waiting {
+        agent: parse("messages", &agent, "agent", &agent)?,
+        profile: row.try_get(1)?,
+        user: format!("{}/{author}", thread.platform),
+        claimable_at: row.try_get(4)?,
+    })
+}
+
 /// A thread with its agent, and the next place in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lane {
@@ -259,21 +290,35 @@ impl Db {
         row.as_ref().map(message).transpose()
     }
 
-    /// Agents with open messages and no open tick, and when their next message may run.
-    pub async fn lanes_to_run(&self) -> Result<Vec<(AgentId, i64)>, DbError> {
-        let rows = sqlx::query(
-            "SELECT m.agent, MIN(m.claimable_at) FROM messages m WHERE m.outcome IS NULL
-             AND NOT EXISTS (SELECT 1 FROM ticks t WHERE t.agent = m.agent AND t.outcome IS NULL)
-             GROUP BY m.agent ORDER BY MIN(m.created_at)",
-        )
-        .fetch_all(self.reader())
-        .await?;
-        rows.iter()
-            .map(|row| {
-                let agent: String = row.try_get(0)?;
-                Ok((parse("messages", &agent, "agent", &agent)?, row.try_get(1)?))
-            })
-            .collect()
+    /// The lanes of agents without an open tick, the longest waiting first.
+    pub async fn lanes_to_run(&self) -> Result<Vec<Waiting>, DbError> {
+        let rest = "AND NOT EXISTS
+               (SELECT 1 FROM ticks o WHERE o.agent = m.agent AND o.outcome IS NULL)
+             ORDER BY m.created_at, m.id";
+        let sql = format!("{WAITING} {rest}");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .fetch_all(self.reader())
+            .await?;
+        rows.iter().map(waiting).collect()
+    }
+
+    /// One lane; none if nothing waits in it.
+    pub async fn lane_to_run(&self, agent: AgentId) -> Result<Option<Waiting>, DbError> {
+        let sql = format!("{WAITING} AND m.agent = $1");
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(agent.to_string())
+            .fetch_optional(self.reader())
+            .await?;
+        row.as_ref().map(waiting).transpose()
+    }
+
+    /// Parks the next message of a lane with a notice, where no tick is open for it.
+    pub async fn park_next(&self, agent: AgentId, reason: &str) -> Result<(), DbError> {
+        let Some(next) = self.next_message(agent).await? else {
+            return Ok(());
+        };
+        self.settle_untouched(&next, MessageOutcome::Parked, reason)
+            .await
     }
 
     /// Open messages of the same agent before this one.
@@ -352,15 +397,27 @@ impl Db {
 
     /// Withdraws one message that waits, with a notice.
     pub async fn withdraw(&self, of: &Message, notice: &str) -> Result<(), DbError> {
+        self.settle_untouched(of, MessageOutcome::Withdrawn, notice)
+            .await
+    }
+
+    /// Ends a message that no tick runs, with a notice.
+    async fn settle_untouched(
+        &self,
+        of: &Message,
+        outcome: MessageOutcome,
+        notice: &str,
+    ) -> Result<(), DbError> {
         let mut tx = self.begin().await?;
         let done = sqlx::query(
-            "UPDATE messages SET outcome = 'withdrawn', reason = $2, settled_at = $3
+            "UPDATE messages SET outcome = $4, reason = $2, settled_at = $3
              WHERE id = $1 AND outcome IS NULL AND NOT EXISTS
                (SELECT 1 FROM ticks t WHERE t.message = messages.id AND t.outcome IS NULL)",
         )
         .bind(of.id.to_string())
         .bind(notice)
         .bind(clock::unix_ms())
+        .bind(outcome.as_str())
         .execute(&mut *tx)
         .await?
         .rows_affected();

@@ -1,7 +1,7 @@
 //! Files of messages are fetched from their platforms before the messages may start. A file that
 //! cannot be had is told in the thread, and its message runs without it.
 
-use std::{collections::HashSet, io, sync::Arc, time::Duration};
+use std::{collections::HashSet, io, time::Duration};
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use mayfly_domain::{
@@ -17,7 +17,7 @@ use crate::{
     db::{Db, DbError, remote::Wanted},
     observe,
     outbox::Platforms,
-    queue::Queue,
+    queue::Lanes,
     supervise::Supervisor,
 };
 
@@ -51,7 +51,7 @@ pub struct Fetcher {
     /// What fits.
     pub limits: AttachmentLimits,
     /// Told when a message has all its files.
-    pub queue: Arc<dyn Queue>,
+    pub lanes: Lanes,
     /// Rung when something is owed.
     pub bell: Bell,
 }
@@ -138,7 +138,7 @@ impl Fetcher {
             }
         };
         match noted {
-            Ok(Some(agent)) => self.queue.offer(agent, Duration::ZERO).await,
+            Ok(Some(agent)) => self.lanes.offer(agent, Duration::ZERO).await,
             Ok(None) => {}
             Err(error) => {
                 tracing::error!(message = %wanted.message, error = observe::chain(&error), "a file is not noted");

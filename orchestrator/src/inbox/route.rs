@@ -22,7 +22,7 @@ use crate::{
     db::{Db, DbError, agents::Agent, arrivals::NewArrival, posts::Applied},
     images::Images,
     observe,
-    queue::Queue,
+    queue::Lanes,
     supervise::Supervisor,
     trouble::{Source, Trouble},
 };
@@ -60,7 +60,7 @@ pub struct Router {
     /// The truth.
     pub db: Db,
     /// Who has work.
-    pub queue: Arc<dyn Queue>,
+    pub lanes: Lanes,
     /// What agents are made from.
     pub profiles: Arc<Profiles>,
     /// Finds a profile's image.
@@ -229,7 +229,7 @@ impl Router {
             Applied::Done { lane, seen } => {
                 self.bell.ring();
                 if let Some((agent, after)) = lane {
-                    self.queue.offer(agent, after).await;
+                    self.lanes.offer(agent, after).await;
                 }
                 if let Some(post) = seen {
                     // Nobody listens while the process comes to rest.

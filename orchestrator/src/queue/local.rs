@@ -1,160 +1,99 @@
 //! The queue inside one process, rebuilt from the database at start.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Mutex,
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
 use async_trait::async_trait;
 use mayfly_domain::AgentId;
 use tokio::{sync::Notify, time::Instant};
 
-use super::Queue;
+use super::{Offer, Queue, QueueError, Room, Work, local::order::Order};
 
-/// Round robin: a lane that was served goes to the back.
-#[derive(Debug, Default)]
+mod order;
+
+/// See the module.
+#[derive(Debug)]
 pub struct Local {
-    lanes: Mutex<Lanes>,
+    order: Mutex<Order>,
     changed: Notify,
+    began: Instant,
 }
 
-#[derive(Debug, Default)]
-struct Lanes {
-    ready: VecDeque<AgentId>,
-    state: HashMap<AgentId, Lane>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Lane {
-    Ready,
-    Later(Instant),
-    /// Taken; `Some` if it was offered meanwhile.
-    Taken(Option<Instant>),
-}
-
-impl Lanes {
-    fn offer(&mut self, lane: AgentId, at: Instant) {
-        match self.state.get_mut(&lane) {
-            Some(Lane::Ready) => {}
-            Some(Lane::Later(due)) => *due = at.min(*due),
-            Some(Lane::Taken(again)) => *again = Some(again.map_or(at, |due| due.min(at))),
-            None => {
-                self.state.insert(lane, Lane::Later(at));
-            }
+impl Default for Local {
+    fn default() -> Self {
+        Local {
+            order: Mutex::default(),
+            changed: Notify::new(),
+            began: Instant::now(),
         }
-    }
-
-    /// Moves what is due to the back of the ring; returns when the next one will be.
-    fn ripen(&mut self, now: Instant) -> Option<Instant> {
-        let mut next = None;
-        let mut due = Vec::new();
-        for (lane, state) in &self.state {
-            match state {
-                Lane::Later(at) if *at <= now => due.push((*at, *lane)),
-                Lane::Later(at) => next = Some(next.map_or(*at, |n: Instant| n.min(*at))),
-                _ => {}
-            }
-        }
-        due.sort();
-        for (_, lane) in due {
-            self.state.insert(lane, Lane::Ready);
-            self.ready.push_back(lane);
-        }
-        next
     }
 }
 
 impl Local {
-    fn lanes(&self) -> std::sync::MutexGuard<'_, Lanes> {
-        self.lanes
+    fn order(&self) -> std::sync::MutexGuard<'_, Order> {
+        self.order
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn try_take(&self) -> Result<AgentId, Option<Instant>> {
-        let mut lanes = self.lanes();
-        let next = lanes.ripen(Instant::now());
-        match lanes.ready.pop_front() {
-            Some(lane) => {
-                lanes.state.insert(lane, Lane::Taken(None));
-                Ok(lane)
-            }
-            None => Err(next),
-        }
+    fn now(&self) -> Duration {
+        self.began.elapsed()
     }
 }
 
 #[async_trait]
 impl Queue for Local {
-    async fn offer(&self, lane: AgentId, delay: Duration) {
-        self.lanes().offer(lane, Instant::now() + delay);
+    async fn offer(&self, offers: &[Offer]) -> Result<(), QueueError> {
+        let now = self.now();
+        let mut order = self.order();
+        for offer in offers {
+            order.offer(offer, now);
+        }
+        drop(order);
         self.changed.notify_one();
+        Ok(())
     }
 
-    async fn take(&self) -> AgentId {
+    async fn take(&self, room: &Room) -> Result<Work, QueueError> {
         loop {
             let changed = self.changed.notified();
-            match self.try_take() {
-                Ok(lane) => return lane,
+            let taken = self.order().take(room, self.now());
+            match taken {
+                Ok(work) => return Ok(work),
                 Err(None) => changed.await,
                 Err(Some(due)) => {
                     tokio::select! {
                         () = changed => {}
-                        () = tokio::time::sleep_until(due) => {}
+                        () = tokio::time::sleep_until(self.began + due) => {}
                     }
                 }
             }
         }
     }
 
-    async fn done(&self, lane: AgentId, again: Option<Duration>) {
-        let mut lanes = self.lanes();
-        let offered = match lanes.state.remove(&lane) {
-            Some(Lane::Taken(offered)) => offered,
-            Some(other) => {
-                lanes.state.insert(lane, other);
-                return;
-            }
-            None => None,
-        };
-        let again = again.map(|delay| Instant::now() + delay);
-        // A delay asked for by the worker holds; an offer without one brings the lane back.
-        if let Some(at) = again.or(offered) {
-            lanes.offer(lane, at);
-            drop(lanes);
-            self.changed.notify_one();
-        }
+    async fn done(&self, lane: AgentId, again: Option<Offer>) -> Result<(), QueueError> {
+        let now = self.now();
+        self.order().done(lane, again.as_ref(), now);
+        self.changed.notify_one();
+        Ok(())
     }
 
-    async fn place(&self, lane: AgentId) -> Option<usize> {
-        self.lanes()
-            .ready
-            .iter()
-            .position(|waiting| *waiting == lane)
+    async fn beat(&self) -> Result<(), QueueError> {
+        Ok(())
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    async fn leave(&self) -> Result<(), QueueError> {
+        Ok(())
+    }
 
-    #[tokio::test(start_paused = true)]
-    async fn lanes_are_served_in_turn_and_one_at_a_time() {
-        let queue = Local::default();
-        let (a, b) = (AgentId::new(), AgentId::new());
-        queue.offer(a, Duration::ZERO).await;
-        queue.offer(a, Duration::ZERO).await;
-        queue.offer(b, Duration::from_millis(1)).await;
-        assert_eq!(queue.take().await, a);
-        queue.offer(a, Duration::ZERO).await;
-        assert_eq!(queue.take().await, b, "a is taken");
-        queue.done(a, None).await;
-        assert_eq!(queue.take().await, a, "a was offered while taken");
-        queue.done(a, None).await;
-        queue.done(b, Some(Duration::from_secs(60))).await;
-        let before = Instant::now();
-        assert_eq!(queue.take().await, b);
-        assert!(before.elapsed() >= Duration::from_secs(60));
+    async fn place(&self, lane: AgentId) -> Result<Option<usize>, QueueError> {
+        Ok(self.order().place(lane))
+    }
+
+    async fn dead(&self) -> Result<Vec<AgentId>, QueueError> {
+        Ok(Vec::new())
+    }
+
+    async fn forgive(&self, _: AgentId) -> Result<(), QueueError> {
+        Ok(())
     }
 }

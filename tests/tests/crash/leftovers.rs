@@ -53,7 +53,7 @@ async fn a_reconciler_that_runs_again_changes_nothing() {
         reconcile::folders(tools).await.unwrap();
         reconcile::chains(tools).await.unwrap();
         reconcile::garbage(tools).await.unwrap();
-        reconcile::lanes(tools, &worker.queue).await.unwrap();
+        reconcile::lanes(&worker).await.unwrap();
         assert_eq!(picture(&world), before);
     }
     assert_eq!(world.reply(agent, "wc -l < log").await, "12");

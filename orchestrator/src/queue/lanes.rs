@@ -1,0 +1,147 @@
+//! What the queue is told: which lanes have work, whose turn each uses and how long it may take, as the
+//! database and the configuration say.
+
+use std::{sync::Arc, time::Duration};
+
+use mayfly_domain::AgentId;
+
+use super::{BEAT, Length, Offer, Queue, QueueError, Room, Work};
+use crate::{
+    agent::profile::Profiles,
+    clock,
+    db::{Db, DbError, messages::Waiting},
+    observe,
+    trouble::{Source, Trouble},
+};
+
+/// See the module; cheap to clone.
+#[derive(Clone)]
+pub struct Lanes {
+    queue: Arc<dyn Queue>,
+    db: Db,
+    profiles: Arc<Profiles>,
+    trouble: Trouble,
+}
+
+impl Lanes {
+    /// Of one installation.
+    pub fn new(queue: Arc<dyn Queue>, db: Db, profiles: Arc<Profiles>, trouble: Trouble) -> Lanes {
+        Lanes {
+            queue,
+            db,
+            profiles,
+            trouble,
+        }
+    }
+
+    /// This lane has, or will have after the delay, a message. What cannot be told now the reconciler
+    /// tells later.
+    pub async fn offer(&self, lane: AgentId, delay: Duration) {
+        match self.offer_of(lane, delay).await {
+            Ok(Some(offer)) => {
+                self.hear(Source::Offers, self.queue.offer(&[offer]).await);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(agent = %lane, error = observe::chain(&error), "a lane is not offered yet");
+            }
+        }
+    }
+
+    /// Offers every lane with work: the queue may have lost it.
+    pub async fn refill(&self) -> Result<(), DbError> {
+        let waiting = self.db.lanes_to_run().await?;
+        let offers: Vec<Offer> = waiting
+            .into_iter()
+            .map(|lane| self.offer_for(lane))
+            .collect();
+        self.hear(Source::Offers, self.queue.offer(&offers).await);
+        Ok(())
+    }
+
+    /// Waits for a lane; tries again, ever more slowly, where the queue does not answer.
+    pub async fn take(&self, room: &Room) -> Work {
+        let mut pause = Duration::from_millis(100);
+        loop {
+            if let Some(work) = self.hear(Source::Queue, self.queue.take(room).await) {
+                return work;
+            }
+            tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
+            pause = (pause * 2).min(BEAT);
+        }
+    }
+
+    /// Gives a lane back; with `again` it is looked at after that time.
+    pub async fn done(&self, lane: AgentId, again: Option<Duration>) {
+        let offer = match again {
+            None => None,
+            Some(delay) => self.offer_of(lane, delay).await.unwrap_or_else(|error| {
+                tracing::warn!(agent = %lane, error = observe::chain(&error), "a lane is not offered yet");
+                None
+            }),
+        };
+        self.hear(Source::Queue, self.queue.done(lane, offer).await);
+    }
+
+    /// Says that this process still works on what it took.
+    pub async fn beat(&self) {
+        self.hear(Source::Queue, self.queue.beat().await);
+    }
+
+    /// Takes nothing any more.
+    pub async fn leave(&self) {
+        self.hear(Source::Queue, self.queue.leave().await);
+    }
+
+    /// Lanes stand before this one; none if it is not waiting.
+    pub async fn place(&self, lane: AgentId) -> Option<usize> {
+        self.hear(Source::Queue, self.queue.place(lane).await)
+            .flatten()
+    }
+
+    /// Lanes that ended every worker that took them.
+    pub async fn dead(&self) -> Vec<AgentId> {
+        self.hear(Source::Queue, self.queue.dead().await)
+            .unwrap_or_default()
+    }
+
+    /// Such a lane has nothing of that kind any more.
+    pub async fn forgive(&self, lane: AgentId) {
+        self.hear(Source::Queue, self.queue.forgive(lane).await);
+    }
+
+    async fn offer_of(&self, lane: AgentId, delay: Duration) -> Result<Option<Offer>, DbError> {
+        let waiting = self.db.lane_to_run(lane).await?;
+        Ok(waiting.map(|waiting| Offer {
+            delay,
+            ..self.offer_for(waiting)
+        }))
+    }
+
+    fn offer_for(&self, waiting: Waiting) -> Offer {
+        let deadline = self.profiles.0.get(&waiting.profile);
+        let deadline = deadline.map_or(0, |profile| profile.limits.wall_clock_s);
+        Offer {
+            delay: Duration::from_millis(clock::until(waiting.claimable_at) as u64),
+            work: Work {
+                lane: waiting.agent,
+                user: waiting.user,
+                profile: waiting.profile,
+                length: Length::of(Duration::from_secs(deadline)),
+            },
+        }
+    }
+
+    fn hear<T>(&self, source: Source, answer: Result<T, QueueError>) -> Option<T> {
+        match answer {
+            Ok(value) => {
+                self.trouble.clear(source);
+                Some(value)
+            }
+            Err(QueueError(sentence)) => {
+                self.trouble.raise(source, sentence);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The queue that several processes share: Redis 6.2 or later, or Valkey.
+//!
+//! All of its state changes in one Lua script, loaded by its SHA and safe to repeat, so a command whose
+//! answer was lost is sent again. All keys carry one hash tag, as Redis Cluster wants it. A process that is
+//! not heard of for [`LEASE`] loses what it took.
+
+mod fault;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::{
+        LazyLock, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use ::redis::{
+    AsyncConnectionConfig, Client, FromRedisValue, RedisResult, Script, Value,
+    aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection},
+};
+use async_trait::async_trait;
+use mayfly_domain::AgentId;
+use tokio::sync::OnceCell;
+
+use self::fault::Fault;
+use super::{BEAT, DEATHS, Offer, Queue, QueueError, Room, Work};
+use crate::worker::Identity;
+
+/// How long a process that is not heard of keeps what it took.
+pub const LEASE: Duration = Duration::from_secs(3 * BEAT.as_secs());
+/// The oldest server with everything the script uses (`ZRANGE … LIMIT` aside, 6.2's blocking reads of
+/// fractions of a second).
+const OLDEST: (u32, u32) = (6, 2);
+/// Longest wait for a wake-up: the queue itself is the truth.
+const POLL: Duration = Duration::from_secs(1);
+/// Patience with one command, and with one connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Lanes offered in one command.
+const AT_ONCE: usize = 200;
+/// Names of the script's keys, in its order.
+const KEYS: [&str; 16] = [
+    "work",
+    "short",
+    "long",
+    "later",
+    "taken",
+    "held",
+    "owner",
+    "tokens",
+    "again",
+    "tags",
+    "meta",
+    "running",
+    "deaths",
+    "dead",
+    "wake-short",
+    "wake-long",
+];
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("redis/queue.lua")));
+
+/// See the module.
+pub struct Redis {
+    client: Client,
+    commands: ConnectionManager,
+    /// Blocking reads hold up everything else on their connection.
+    blocking: tokio::sync::Mutex<Option<MultiplexedConnection>>,
+    keys: Vec<String>,
+    identity: Identity,
+    introduced: OnceCell<()>,
+    next_token: AtomicU64,
+    /// What this process took, with the token it took it by.
+    taken: Mutex<HashMap<AgentId, String>>,
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Redis({})", self.address())
+    }
+}
+
+impl Redis {
+    /// The queue of an installation at `redis://` or `rediss://[USER][:PASSWORD@]HOST[:PORT][/DB]`, or
+    /// `redis+unix:///PATH`. Connects when it is first used. Wants a Tokio runtime.
+    pub fn open(url: &str, installation: &str, identity: Identity) -> Result<Redis, QueueError> {
+        let client = Client::open(url).map_err(|error| {
+            // The address may hold a password.
+            QueueError(format!(
+                "the queue's url is none of redis://, rediss:// or redis+unix:// ({})",
+                error.category()
+            ))
+        })?;
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(1)
+            .set_max_delay(Duration::from_millis(200))
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        let address = client.get_connection_info().addr().to_string();
+        let commands = client
+            .get_connection_manager_lazy(config)
+            .map_err(|error| Fault::of(&error).told(&address))?;
+        let keys = KEYS
+            .map(|name| format!("{{mayfly:{installation}}}:{name}"))
+            .to_vec();
+        Ok(Redis {
+            client,
+            commands,
+            blocking: tokio::sync::Mutex::default(),
+            keys,
+            identity,
+            introduced: OnceCell::new(),
+            next_token: AtomicU64::default(),
+            taken: Mutex::default(),
+        })
+    }
+
+    fn address(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
+    }
+
+    fn told(&self, error: &::redis::RedisError) -> QueueError {
+        Fault::of(error).told(&self.address())
+    }
+
+    /// Runs the script; a second time where the connection broke, since the first may have been taken
+    /// from a server that is gone.
+    async fn call<T: FromRedisValue>(&self, arguments: &[&str]) -> Result<T, QueueError> {
+        self.introduced.get_or_try_init(|| self.introduce()).await?;
+        self.invoke(arguments)
+            .await
+            .map_err(|error| self.told(&error))
+    }
+
+    async fn invoke<T: FromRedisValue>(&self, arguments: &[&str]) -> RedisResult<T> {
+        let mut script = SCRIPT.prepare_invoke();
+        for key in &self.keys {
+            script.key(key);
+        }
+        for argument in arguments {
+            script.arg(argument);
+        }
+        let mut connection = self.commands.clone();
+        let first: RedisResult<Value> = script.invoke_async(&mut connection).await;
+        let value = match first {
+            Err(error) if error.is_io_error() || error.is_connection_dropped() => {
+                script.invoke_async(&mut connection).await?
+            }
+            other => other?,
+        };
+        Ok(T::from_redis_value(value)?)
+    }
+
+    /// Looks who answers, and takes back what earlier starts of this worker held.
+    async fn introduce(&self) -> Result<(), QueueError> {
+        let mut connection = self.commands.clone();
+        let info: String = ::redis::cmd("INFO")
+            .arg("server")
+            .query_async(&mut connection)
+            .await
+            .map_err(|error| self.told(&error))?;
+        if let Some(version) = version(&info).filter(|version| *version < OLDEST) {
+            return Err(QueueError(format!(
+                "the queue's Redis at {} is version {}.{}: it has to be {}.{} or later",
+                self.address(),
+                version.0,
+                version.1,
+                OLDEST.0,
+                OLDEST.1
+            )));
+        }
+        let Identity { id, epoch } = &self.identity;
+        self.invoke(&["arrive", id, &epoch.to_string()])
+            .await
+            .map_err(|error| self.told(&error))
+    }
+
+    async fn try_take(&self, room: &Room) -> Result<Result<Work, Duration>, QueueError> {
+        let token = self.token();
+        let lease = LEASE.as_millis().to_string();
+        let deaths = DEATHS.to_string();
+        let per_user = room.per_user.unwrap_or(0).to_string();
+        let limits: BTreeMap<&str, String> = room
+            .per_profile
+            .iter()
+            .map(|(profile, most)| (profile.as_str(), most.to_string()))
+            .collect();
+        let long = if room.long { "long" } else { "short" };
+        let mut arguments = vec!["take", &token, &lease, &deaths, long, &per_user];
+        arguments.extend(limits.iter().flat_map(|(profile, most)| [*profile, most]));
+        let work = match self.call::<Value>(&arguments).await? {
+            Value::Nil => return Ok(Err(POLL)),
+            Value::Int(ms) => {
+                let due = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+                return Ok(Err(due.min(POLL)));
+            }
+            other => String::from_redis_value(other)
+                .ok()
+                .and_then(|text| serde_json::from_str::<Work>(&text).ok()),
+        };
+        let work = work.ok_or_else(|| {
+            QueueError(format!(
+                "the queue's Redis at {} holds what mayfly never writes",
+                self.address()
+            ))
+        })?;
+        self.taken().insert(work.lane, token);
+        self.next_token.fetch_add(1, Ordering::Relaxed);
+        Ok(Ok(work))
+    }
+
+    /// By what the next lane is taken: the same until one was.
+    fn token(&self) -> String {
+        let Identity { id, epoch } = &self.identity;
+        let number = self.next_token.load(Ordering::Relaxed);
+        format!("{id}:{epoch}:{number}")
+    }
+
+    /// Until somebody rings, or this time is over.
+    async fn wait(&self, room: &Room, at_most: Duration) -> Result<(), QueueError> {
+        let mut blocking = self.blocking.lock().await;
+        // Dropped in the middle of a read it is of no more use.
+        let mut connection = match blocking.take() {
+            Some(connection) => connection,
+            None => self.connect().await.map_err(|error| self.told(&error))?,
+        };
+        let mut command = ::redis::cmd("BLPOP");
+        command.arg(&self.keys[14]);
+        if room.long {
+            command.arg(&self.keys[15]);
+        }
+        command.arg(at_most.as_secs_f64().max(0.01));
+        let rung: RedisResult<Value> = command.query_async(&mut connection).await;
+        rung.map_err(|error| self.told(&error))?;
+        *blocking = Some(connection);
+        Ok(())
+    }
+
+    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(POLL + PATIENCE));
+        self.client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashMap<AgentId, String>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Queue for Redis {
+    async fn offer(&self, offers: &[Offer]) -> Result<(), QueueError> {
+        for offers in offers.chunks(AT_ONCE) {
+            let told: Vec<[String; 3]> = offers.iter().map(arguments).collect();
+            let told = told.iter().flatten().map(String::as_str);
+            let call: Vec<&str> = std::iter::once("offer").chain(told).collect();
+            self.call::<()>(&call).await?;
+        }
+        Ok(())
+    }
+
+    async fn take(&self, room: &Room) -> Result<Work, QueueError> {
+        loop {
+            match self.try_take(room).await? {
+                Ok(work) => return Ok(work),
+                Err(due) => self.wait(room, due).await?,
+            }
+        }
+    }
+
+    async fn done(&self, lane: AgentId, again: Option<Offer>) -> Result<(), QueueError> {
+        let Some(token) = self.taken().get(&lane).cloned() else {
+            return Ok(());
+        };
+        let id = lane.to_string();
+        let again = again.as_ref().map(arguments);
+        let mut call = vec!["done", &id, &token];
+        if let Some([_, work, delay]) = &again {
+            call.extend([work.as_str(), delay]);
+        }
+        // One that cannot be given back is given up: by then the reconciler has offered it again.
+        self.taken().remove(&lane);
+        self.call(&call).await
+    }
+
+    async fn beat(&self) -> Result<(), QueueError> {
+        let taken: Vec<(String, String)> = self
+            .taken()
+            .iter()
+            .map(|(lane, token)| (lane.to_string(), token.clone()))
+            .collect();
+        let lease = LEASE.as_millis().to_string();
+        let held = taken
+            .iter()
+            .flat_map(|(lane, token)| [lane.as_str(), token.as_str()]);
+        let call: Vec<&str> = ["beat", &lease].into_iter().chain(held).collect();
+        self.call(&call).await
+    }
+
+    async fn leave(&self) -> Result<(), QueueError> {
+        self.call(&["leave", &self.token()]).await
+    }
+
+    async fn place(&self, lane: AgentId) -> Result<Option<usize>, QueueError> {
+        self.call(&["place", &lane.to_string()]).await
+    }
+
+    async fn dead(&self) -> Result<Vec<AgentId>, QueueError> {
+        let lanes: Vec<String> = self.call(&["dead"]).await?;
+        Ok(lanes.iter().filter_map(|lane| lane.parse().ok()).collect())
+    }
+
+    async fn forgive(&self, lane: AgentId) -> Result<(), QueueError> {
+        self.call(&["forgive", &lane.to_string()]).await
+    }
+}
+
+/// Lane, work and delay in milliseconds.
+fn arguments(offer: &Offer) -> [String; 3] {
+    let Offer { work, delay } = offer;
+    [
+        work.lane.to_string(),
+        serde_json::to_string(work).expect("work is plain data"),
+        delay.as_millis().to_string(),
+    ]
+}
+
+fn version(info: &str) -> Option<(u32, u32)> {
+    let line = info
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("redis_version:"))?;
+    let mut numbers = line.split('.').map(|part| part.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_read_from_what_the_server_tells() {
+        let info = "# Server\r\nredis_version:6.0.16\r\nos:Linux\r\n";
+        assert_eq!(version(info), Some((6, 0)));
+        assert!(version(info).unwrap() < OLDEST);
+        // Valkey tells the version it is compatible with under the same name.
+        let info = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n";
+        assert!(version(info).unwrap() >= OLDEST);
+        assert_eq!(version("nothing"), None);
+    }
+}

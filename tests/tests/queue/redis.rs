@@ -1,0 +1,321 @@
+//! What happens to the shared queue when its workers die, its server does, or it answers badly.
+
+use std::{
+    collections::HashSet,
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+
+use mayfly_domain::AgentId;
+use mayfly_orchestrator::{
+    queue::{BEAT, Queue, QueueError, Redis, Room, redis::LEASE},
+    worker::Identity,
+};
+use mayfly_tests::redis_server::RedisServer;
+use rand::seq::IndexedRandom as _;
+
+use super::{NOTHING, nothing_is_there, now, on, take, work};
+
+/// Two workers, one dies with a lane and one goes on: what the dead one held comes back, what the living
+/// one holds does not, however long it takes.
+#[tokio::test]
+async fn qu_06_qu_08_a_dead_workers_lane_comes_back_and_a_living_ones_does_not() {
+    let server = RedisServer::start(&[]);
+    let (dead, living, next) = (
+        on(&server, "dead", 1),
+        on(&server, "living", 1),
+        on(&server, "next", 1),
+    );
+    let (a, b) = (work("ada"), work("bob"));
+    dead.offer(&[now(&a), now(&b)]).await.unwrap();
+    let (lost, held) = (take(&dead).await, take(&living).await);
+    let began = Instant::now();
+    let beating = async {
+        loop {
+            living.beat().await.unwrap();
+            tokio::time::sleep(BEAT).await;
+        }
+    };
+    let room = Room::for_all();
+    let taking = async {
+        let back = next.take(&room).await.unwrap();
+        assert_eq!(back.lane, lost);
+        assert!(
+            began.elapsed() >= LEASE - Duration::from_millis(50),
+            "{:?}",
+            began.elapsed()
+        );
+        assert!(began.elapsed() < LEASE + 2 * BEAT, "{:?}", began.elapsed());
+        nothing_is_there(&next, &room).await;
+    };
+    tokio::select! {
+        () = taking => {}
+        () = beating => {}
+    }
+    living.done(held, None).await.unwrap();
+    // The dead one wakes up: what it says about the lane counts no more.
+    dead.done(lost, Some(now(&a))).await.unwrap();
+    nothing_is_there(&living, &room).await;
+    next.done(lost, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_that_starts_again_takes_back_what_its_earlier_start_held() {
+    let server = RedisServer::start(&[]);
+    let lanes = [work("ada"), work("bob"), work("eve")];
+    let first = on(&server, "w", 1);
+    let other = on(&server, "ww", 1);
+    first.offer(&lanes.each_ref().map(now)).await.unwrap();
+    let held = [take(&first).await, take(&first).await];
+    let others = take(&other).await;
+    let second = on(&server, "w", 2);
+    let back = HashSet::from([take(&second).await, take(&second).await]);
+    assert_eq!(back, HashSet::from(held));
+    assert!(!back.contains(&others));
+    nothing_is_there(&second, &Room::for_all()).await;
+}
+
+/// A lane that ends each worker before it can claim is put aside in the end, and its neighbours are not.
+#[tokio::test]
+async fn qu_03_a_lane_that_ends_every_worker_is_put_aside_and_its_neighbour_goes_on() {
+    let server = RedisServer::start(&["--enable-debug-command", "local"]);
+    let poison = work("ada");
+    let watcher = on(&server, "watcher", 1);
+    watcher.offer(&[now(&poison)]).await.unwrap();
+    let key = |name: &str| format!("{{mayfly:test}}:{name}");
+    let mut deaths = 0;
+    while watcher.dead().await.unwrap().is_empty() {
+        assert_eq!(
+            take(&on(&server, &format!("w{deaths}"), 1)).await,
+            poison.lane
+        );
+        deaths += 1;
+        // Its time passes at once, and so does the pause after it.
+        let lane = poison.lane.to_string();
+        server.command(&["ZADD", &key("taken"), "XX", "1", &lane]);
+        nothing_is_there(&watcher, &Room::for_all()).await;
+        server.command(&["ZADD", &key("later"), "XX", "1", &lane]);
+    }
+    assert_eq!(deaths, mayfly_orchestrator::queue::DEATHS);
+    assert_eq!(watcher.dead().await.unwrap(), [poison.lane]);
+    let neighbour = work("bob");
+    watcher
+        .offer(&[now(&poison), now(&neighbour)])
+        .await
+        .unwrap();
+    assert_eq!(take(&watcher).await, neighbour.lane);
+    nothing_is_there(&watcher, &Room::for_all()).await;
+    watcher.forgive(poison.lane).await.unwrap();
+    watcher.offer(&[now(&poison)]).await.unwrap();
+    assert_eq!(take(&watcher).await, poison.lane);
+}
+
+/// Keys vanish in the middle of work, as where memory is short and Redis may throw keys away: what is
+/// offered again is served, nothing fails and nothing stands twice.
+#[tokio::test]
+async fn whatever_keys_are_lost_what_is_offered_again_is_served() {
+    let server = RedisServer::start(&[]);
+    let queue = on(&server, "w", 1);
+    let mut random = rand::rng();
+    for round in 0..60 {
+        let lanes: Vec<_> = (0..8).map(|n| work(&format!("user {}", n % 3))).collect();
+        let offers: Vec<_> = lanes.iter().map(now).collect();
+        queue.offer(&offers).await.unwrap();
+        let held = [take(&queue).await, take(&queue).await];
+        let keys = server.command(&["KEYS", "*"]);
+        let keys: Vec<&str> = keys.lines().collect();
+        for key in keys.choose_multiple(&mut random, 3) {
+            server.command(&["DEL", key]);
+        }
+        for lane in held {
+            queue.done(lane, None).await.unwrap();
+        }
+        let mut open: HashSet<AgentId> = lanes.iter().map(|lane| lane.lane).collect();
+        held.iter().for_each(|lane| assert!(open.remove(lane)));
+        let mut looks = 0;
+        while !open.is_empty() {
+            let again: Vec<_> = offers
+                .iter()
+                .filter(|offer| open.contains(&offer.work.lane))
+                .cloned()
+                .collect();
+            queue.offer(&again).await.unwrap();
+            let lane = take(&queue).await;
+            open.remove(&lane);
+            queue.done(lane, None).await.unwrap();
+            looks += 1;
+            assert!(looks < 40, "round {round}: still waiting: {open:?}");
+        }
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_empty_is_used_again_without_its_scripts() {
+    let mut server = RedisServer::start(&[]);
+    let queue = on(&server, "w", 1);
+    let (a, b) = (work("ada"), work("bob"));
+    queue.offer(&[now(&a)]).await.unwrap();
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(take(&queue).await, a.lane);
+    server.kill();
+    let silent = queue.offer(&[now(&b)]).await.expect_err("it is gone");
+    assert!(silent.0.contains("does not answer"), "{silent}");
+    let waiting = queue.take(&Room::for_all()).await.expect_err("it is gone");
+    assert!(waiting.0.contains("does not answer"), "{waiting}");
+    server.run();
+    until_it_answers(&queue).await;
+    queue.offer(&[now(&b)]).await.unwrap();
+    assert_eq!(take(&queue).await, b.lane);
+    queue.done(a.lane, None).await.unwrap();
+}
+
+/// Nothing is connected at first: it may start later than the worker.
+#[tokio::test]
+async fn a_server_that_starts_later_is_found() {
+    let mut server = RedisServer::start(&[]);
+    server.kill();
+    let queue = on(&server, "w", 1);
+    assert!(
+        queue
+            .beat()
+            .await
+            .expect_err("it is not there")
+            .0
+            .contains("does not answer")
+    );
+    server.run();
+    until_it_answers(&queue).await;
+}
+
+async fn until_it_answers(queue: &Redis) {
+    let began = Instant::now();
+    while let Err(error) = queue.beat().await {
+        assert!(began.elapsed() < Duration::from_secs(15), "{error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn each_refusal_is_one_sentence_with_the_way_out() {
+    let server = RedisServer::start(&["--requirepass", "right"]);
+    let open = |url: &str| {
+        let identity = Identity {
+            id: "w".into(),
+            epoch: 1,
+        };
+        Redis::open(url, "test", identity)
+    };
+    let socket = server.url();
+    let refusal = async |queue: &Redis| queue.beat().await.expect_err("it refuses").0;
+    for url in [socket.clone(), format!("{socket}?pass=wrong-one")] {
+        let told = refusal(&open(&url).unwrap()).await;
+        assert!(told.contains("refuses the user or password"), "{told}");
+        assert!(
+            told.contains("MAYFLY__QUEUE__URL") && !told.contains("wrong-one"),
+            "{told}"
+        );
+    }
+    open(&format!("{socket}?pass=right"))
+        .unwrap()
+        .beat()
+        .await
+        .unwrap();
+
+    let QueueError(told) = open("http://user:secret-one@example.org").unwrap_err();
+    assert!(
+        told.contains("redis://") && !told.contains("secret-one"),
+        "{told}"
+    );
+
+    let full = RedisServer::start(&["--maxmemory", "1mb", "--maxmemory-policy", "noeviction"]);
+    let queue = on(&full, "w", 1);
+    let told = queue
+        .offer(&[now(&work("ada"))])
+        .await
+        .expect_err("it is full")
+        .0;
+    assert!(
+        told.contains("is out of memory: raise its maxmemory"),
+        "{told}"
+    );
+    full.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    queue.offer(&[now(&work("ada"))]).await.unwrap();
+
+    let replica = RedisServer::start(&[
+        "--replicaof",
+        "127.0.0.1",
+        "1",
+        "--replica-serve-stale-data",
+        "yes",
+    ]);
+    let told = refusal(&on(&replica, "w", 1)).await;
+    assert!(
+        told.contains("is a read-only replica: name its primary"),
+        "{told}"
+    );
+}
+
+/// A server that says it is of this version, as far as it is asked.
+fn pretend(version: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(read @ 1..) = stream.read(&mut buffer) {
+                    let asked = String::from_utf8_lossy(&buffer[..read]).to_uppercase();
+                    let info = format!("# Server\r\nredis_version:{version}\r\n");
+                    let answer = match asked.contains("\nINFO\r\n") {
+                        true => format!("${}\r\n{info}\r\n", info.len()),
+                        false => "+OK\r\n".repeat(asked.matches('*').count()),
+                    };
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    format!("redis://{address}")
+}
+
+#[tokio::test]
+async fn a_version_that_is_too_old_is_refused_with_both_versions() {
+    let identity = Identity {
+        id: "w".into(),
+        epoch: 1,
+    };
+    let queue = Redis::open(&pretend("6.0.16"), "test", identity).unwrap();
+    let told = queue.beat().await.expect_err("it is old").0;
+    assert!(
+        told.contains("is version 6.0: it has to be 6.2 or later"),
+        "{told}"
+    );
+}
+
+/// All keys are of one slot, so Redis Cluster takes the script.
+#[tokio::test]
+async fn a_clusters_node_takes_it() {
+    let server = RedisServer::start(&["--cluster-enabled", "yes", "--port", "0"]);
+    server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let began = Instant::now();
+    while !server
+        .command(&["CLUSTER", "INFO"])
+        .contains("cluster_state:ok")
+    {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "the node takes no part"
+        );
+        std::thread::sleep(NOTHING / 10);
+    }
+    let queue = on(&server, "w", 1);
+    let lane = work("ada");
+    queue.offer(&[now(&lane)]).await.unwrap();
+    assert_eq!(take(&queue).await, lane.lane);
+    queue.done(lane.lane, None).await.unwrap();
+}
