@@ -19,3 +19,9 @@ pub mod second_engine;
 pub mod server;
 pub mod traffic;
 pub mod world;
+
+/// Whether the long versions are wanted: `tests/run --full` sets `MAYFLY_TESTS_FULL=1`.
+#[allow(clippy::disallowed_methods)]
+pub fn full() -> bool {
+    std::env::var("MAYFLY_TESTS_FULL").is_ok_and(|full| full == "1")
+}

@@ -18,17 +18,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use mayfly_tests::full;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 /// Per target; `MAYFLY_TESTS_FULL=1` takes the other.
 const SECONDS: [u64; 2] = [8, 120];
 /// What a target may need beside its inputs, whatever they say of themselves.
 const MOST_MEMORY: u64 = 256 << 20;
-
-#[allow(clippy::disallowed_methods)]
-fn full() -> bool {
-    std::env::var("MAYFLY_TESTS_FULL").is_ok_and(|full| full == "1")
-}
 
 fn run(name: &str) {
     let target = targets::ALL.iter().find(|target| target.name == name);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use mayfly_tests::{
     bench::{flat::Sizes, memory::Memory},
+    full,
     server::Server,
     traffic::{self, Way},
 };
@@ -17,9 +18,8 @@ const SLACK_MIB: f64 = 3.0;
 /// Bytes that may stay for each event beside it.
 const EACH: f64 = 256.0;
 
-#[allow(clippy::disallowed_methods)]
 fn span() -> Duration {
-    match std::env::var("MAYFLY_TESTS_FULL").is_ok_and(|full| full == "1") {
+    match full() {
         true => Duration::from_secs(60 * 60),
         false => Duration::from_secs(60),
     }

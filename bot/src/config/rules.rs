@@ -192,8 +192,8 @@ impl Rules<'_> {
         self.hold(&key("command"), !nul, || {
             "a NUL byte cannot be passed".to_owned()
         });
-        if let Some(most) = profile.max_running {
-            self.at_least(&key("max_running"), u64::from(most), 1);
+        if let Some(most) = profile.max_concurrent {
+            self.at_least(&key("max_concurrent"), u64::from(most), 1);
         }
         for (variable, value) in &profile.env {
             let good =

@@ -57,7 +57,7 @@ pub struct Profile {
     /// Ceilings of each tick.
     pub limits: Limits,
     /// Ticks of all its agents at once, on all workers together; no limit if none.
-    pub max_running: Option<u32>,
+    pub max_concurrent: Option<u32>,
     /// Runtime of the engine; its default if none.
     pub runtime: Option<String>,
     /// Paths whose changes are not kept: globs from `/` or, for the home folder, from `~/`.
@@ -80,7 +80,7 @@ impl Default for Profile {
             command: ["sh", "-c", script].map(str::to_owned).to_vec(),
             env: BTreeMap::new(),
             limits: Limits::default(),
-            max_running: None,
+            max_concurrent: None,
             runtime: None,
             exclude: Vec::new(),
             retention: RetentionOverride::default(),

@@ -48,7 +48,7 @@ impl Places {
                 long: true,
                 per_user: config.max_per_user,
                 per_profile: per_profile
-                    .filter_map(|(name, profile)| Some((name.clone(), profile.max_running?)))
+                    .filter_map(|(name, profile)| Some((name.clone(), profile.max_concurrent?)))
                     .collect(),
             },
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use mayfly_domain::AgentId;
 use mayfly_orchestrator::queue::{Length, Local, Offer, Queue, Room, Work};
-use mayfly_tests::redis_server::RedisServer;
+use mayfly_tests::{full, redis_server::RedisServer};
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use tokio::{runtime::Runtime, time::timeout};
 
@@ -97,11 +97,7 @@ fn offer(lane: AgentId, user: usize, later: bool) -> Offer {
 fn both_queues_give_the_same_answers_to_any_run_of_calls() {
     let runtime = Runtime::new().unwrap();
     let server = RedisServer::start(&[]);
-    let cases = if std::env::var_os("MAYFLY_TESTS_FULL").is_some() {
-        200
-    } else {
-        15
-    };
+    let cases = if full() { 200 } else { 15 };
     let mut runner = TestRunner::new(ProptestConfig {
         cases,
         failure_persistence: None,
