@@ -2,12 +2,12 @@
 //! were uploaded before; a message names them.
 
 pub mod access;
+pub mod courtesy;
 pub mod decide;
 pub mod fetch;
 pub mod listen;
 pub mod pairing;
 pub mod route;
-mod seen;
 
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ pub fn start(
         return;
     }
     let (tools, supervisor) = (&worker.tools, &worker.tools.supervisor);
-    let (seen, posts) = mpsc::unbounded_channel();
+    let (courtesies, to_show) = mpsc::unbounded_channel();
     let router = Router {
         db: tools.db.clone(),
         lanes: worker.lanes.clone(),
@@ -86,7 +86,7 @@ pub fn start(
         accesses: accesses.clone(),
         bell: worker.bell.clone(),
         trouble: worker.trouble.clone(),
-        seen,
+        courtesies,
     };
     supervisor.standing("router", router.serve(supervisor.clone()));
     let fetcher = Fetcher {
@@ -98,8 +98,8 @@ pub fn start(
         bell: worker.bell.clone(),
     };
     supervisor.standing("fetcher", fetcher.serve(supervisor.clone()));
-    let signs = seen::serve(posts, platforms.clone(), supervisor.clone());
-    supervisor.standing("signs", signs);
+    let shown = courtesy::serve(to_show, platforms.clone(), supervisor.clone());
+    supervisor.standing("courtesies", shown);
     if begin == Begin::WithAMessage {
         // A command is no server: what people write meanwhile is for the next one.
         return;

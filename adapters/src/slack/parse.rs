@@ -360,7 +360,10 @@ fn command(payload: &Value) -> Event {
             },
             by_bot: false,
             roles: Vec::new(),
-            text: format!("/{}", if said.is_empty() { "help" } else { said }),
+            text: match said {
+                "" => "/help".to_owned(),
+                said => format!("/mayfly {said}"),
+            },
             to_us: true,
             files: Vec::new(),
             twin: None,

@@ -523,6 +523,7 @@ impl<'a> Reader<'a> {
         }
         let breaks = inlines.iter().take_while(|i| **i == Inline::Break);
         inlines.drain(..breaks.count());
+        unindent(&mut inlines);
         let marker = self.marker.take();
         if self.current.is_none() || (inlines.is_empty() && marker.is_none()) {
             self.marker = marker;
@@ -586,7 +587,26 @@ fn needs_blank(blocks: &[Block], next: &Kind) -> bool {
     };
     let within = |lead: &Lead| lead.marker.is_some() || !lead.indents.is_empty();
     let late = matches!(lead.marker, Some(Marker::Number { number, .. }) if number != 1);
-    (within(last) && !within(lead) && heading.is_none()) || (!within(last) && late)
+    // A second list right below one, deep within which a text is, would be part of that text.
+    let bracket = |lead: &Lead| matches!(lead.marker, Some(Marker::Number { bracket: true, .. }));
+    let second = bracket(lead) && !bracket(last);
+    (within(last) && !within(lead) && heading.is_none()) || (!within(last) && late) || second
+}
+
+/// HTML and entities keep what stands before a line; four spaces there would make it code.
+fn unindent(inlines: &mut [Inline]) {
+    let mut line_start = true;
+    for inline in inlines {
+        match inline {
+            Inline::Break => line_start = true,
+            Inline::Text(text) if line_start => {
+                *text = text.trim_start_matches([' ', '\t']).to_owned();
+                line_start = text.is_empty();
+            }
+            Inline::Open(_) | Inline::Close(_) => {}
+            _ => line_start = false,
+        }
+    }
 }
 
 fn mail(target: &str) -> Option<&str> {

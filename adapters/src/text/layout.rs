@@ -116,6 +116,7 @@ impl Layout<'_> {
         if block.quote.is_some() && !same {
             let (open, close) = self.flavours.wrap(|f| f.quote());
             self.list.push(Token::open(open, close));
+            self.list.push(Token::Margin);
             self.quote = block.quote;
         }
         match &block.kind {
@@ -132,6 +133,7 @@ impl Layout<'_> {
     fn end_quote(&mut self) {
         if self.quote.take().is_some() {
             self.list.push(Token::Close);
+            self.list.push(Token::Margin);
         }
     }
 
@@ -165,7 +167,8 @@ impl Layout<'_> {
             let pair = self
                 .flavours
                 .pair(|f| f.marker(marker, lead.indents.len(), empty));
-            self.glyph("•", pair);
+            self.size += pair.main.chars().count();
+            self.list.push(Token::marker(pair));
             self.line.clear();
         }
         let heading = heading.filter(|_| !inlines.is_empty());
@@ -207,11 +210,15 @@ impl Layout<'_> {
                     open.push(style);
                 }
                 Inline::Close(_) => {
-                    let after = match inlines.get(n + 1) {
+                    let after = &inlines[n + 1..];
+                    let next = after.iter().find(|i| !matches!(i, Inline::Close(_)));
+                    let after = match next {
+                        // A joiner comes between.
                         Some(Inline::Open(_)) => Some('a'),
-                        _ => first_char(&inlines[n + 1..]),
+                        _ => first_char(after),
                     };
-                    self.end_style(after);
+                    let link = n > 0 && inlines[n - 1].ends_a_link();
+                    self.end_style(after, link);
                     open.pop();
                 }
             }
@@ -237,9 +244,14 @@ impl Layout<'_> {
         }
     }
 
-    fn end_style(&mut self, outside: Option<char>) {
+    fn end_style(&mut self, outside: Option<char>, after_link: bool) {
         let nested = self.list.last().is_some_and(Token::is_close);
-        if !nested && loses_mark(outside, self.last_char()) {
+        let inside = match after_link {
+            true => Some(')'),
+            false if nested => None,
+            false => self.last_char(),
+        };
+        if loses_mark(outside, inside) {
             self.joiner();
         }
         self.list.push(Token::Close);
@@ -264,7 +276,7 @@ impl Layout<'_> {
         let ends = self.flavours.main.styles_end_with_lines();
         if ends {
             for _ in open {
-                self.end_style(None);
+                self.end_style(None, false);
             }
         }
         self.newline();
@@ -447,6 +459,7 @@ fn first_char(inlines: &[Inline]) -> Option<char> {
         Inline::Code(_) => Some('`'),
         Inline::Url(_) => Some('<'),
         Inline::Break => Some(' '),
+        Inline::Open(Style::Link(_)) => Some('['),
         Inline::Open(_) | Inline::Close(_) => None,
     })
 }
@@ -526,6 +539,12 @@ fn cell_text(cell: &[Inline]) -> String {
         }
     }
     text
+}
+
+impl Inline {
+    fn ends_a_link(&self) -> bool {
+        matches!(self, Inline::Close(Style::Link(_)))
+    }
 }
 
 impl Style {

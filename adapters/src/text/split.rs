@@ -76,13 +76,15 @@ pub(super) enum Token {
         fence: bool,
     },
     Close,
-    /// Something that is never indented: lines after it begin at the margin again.
+    /// Something that begins at the margin, or ends there: no list is around the lines after it.
     Margin,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Piece {
     Glyph,
+    /// Of a list's item.
+    Marker,
     Space,
     /// Before a line of a list.
     Indent,
@@ -103,6 +105,10 @@ impl Token {
 
     pub(super) fn glyph(text: Pair, seen: bool) -> Token {
         Token::piece(text, Piece::Glyph, seen)
+    }
+
+    pub(super) fn marker(text: Pair) -> Token {
+        Token::piece(text, Piece::Marker, true)
     }
 
     /// Dropped where a part begins or ends.
@@ -212,6 +218,12 @@ struct Cut {
     after: Cursor,
 }
 
+/// Nothing is known of the lines to come.
+const NONE_YET: Size = Size {
+    main: usize::MAX,
+    side: usize::MAX,
+};
+
 struct Part<'a> {
     tokens: &'a [Token],
     limits: Size,
@@ -229,6 +241,10 @@ struct Part<'a> {
     in_space: bool,
     /// How much of an indentation is left out.
     dedent: Size,
+    /// The last line's end.
+    newline: Pair,
+    /// The rest of a text that began before: a list right below it would be part of it.
+    rest: bool,
 }
 
 impl<'a> Part<'a> {
@@ -244,14 +260,13 @@ impl<'a> Part<'a> {
             cuts: [None, None, None],
             newlines: 0,
             in_space: false,
-            dedent: Size {
-                main: usize::MAX,
-                side: usize::MAX,
-            },
+            dedent: NONE_YET,
+            newline: Pair::default(),
+            rest: false,
         };
         let mut at = part.begin(cursor);
         while at < tokens.len() {
-            if !part.fits(&tokens[at]) && part.safe.is_some() {
+            if !part.fits(at) && part.safe.is_some() {
                 return part.cut(at);
             }
             part.take(at);
@@ -266,7 +281,7 @@ impl<'a> Part<'a> {
         let before = self.tokens[..next]
             .iter()
             .rev()
-            .find(|token| !token.is_space());
+            .find(|token| !(token.is_space() || token.is_open() || **token == Token::Margin));
         let mut middle = before.is_some_and(|token| !token.is_newline());
         while let Some(token) = self.tokens.get(next) {
             match token {
@@ -279,6 +294,7 @@ impl<'a> Part<'a> {
                     kind: Piece::Indent,
                     ..
                 } => self.dedent = *size,
+                Token::Margin => self.dedent = NONE_YET,
                 token if token.is_space() => {}
                 _ => break,
             }
@@ -291,7 +307,8 @@ impl<'a> Part<'a> {
             }
             self.span(index);
         }
-        if middle && !fence && self.tokens.get(next).is_some_and(starts_a_block) {
+        self.rest = middle && !fence;
+        if self.rest && self.tokens.get(next).is_some_and(starts_a_block) {
             let joiner = super::layout::JOINER.to_owned();
             let side = if self.limits.side > 0 {
                 joiner.clone()
@@ -305,13 +322,62 @@ impl<'a> Part<'a> {
         next
     }
 
-    fn fits(&self, token: &Token) -> bool {
-        let more = match token {
+    fn fits(&self, at: usize) -> bool {
+        let more = match &self.tokens[at] {
+            Token::Piece { size, .. } if self.begins_a_list(at) => size.plus(*size),
+            Token::Piece { size, .. } if self.leaves_a_list(at) => {
+                size.plus(Size::of(&self.between()))
+            }
             Token::Piece { size, .. } => *size,
             Token::Open { opened, closed, .. } => opened.plus(*closed),
             Token::Close | Token::Margin => Size::default(),
         };
         self.size.plus(self.owed).plus(more).within(self.limits)
+    }
+
+    /// The line's end between the rest of a text and a list, which has to be a blank line.
+    fn begins_a_list(&self, at: usize) -> bool {
+        let mut after = self.tokens[at + 1..].iter();
+        self.rest
+            && self.tokens[at].is(Piece::Newline { code: false })
+            && after
+                .find(|token| !token.is_space())
+                .is_some_and(|token| token.is(Piece::Marker))
+    }
+
+    /// A numbered item further out than the line that the part began with: at one margin its number
+    /// would go on from those of the list within.
+    fn leaves_a_list(&self, at: usize) -> bool {
+        let Token::Piece {
+            size,
+            kind: Piece::Indent,
+            ..
+        } = &self.tokens[at]
+        else {
+            return false;
+        };
+        let numbered = match self.tokens.get(at + 1) {
+            Some(Token::Piece {
+                text,
+                kind: Piece::Marker,
+                ..
+            }) => text.main.starts_with(|c: char| c.is_ascii_digit()),
+            _ => false,
+        };
+        let further_out = self.dedent != NONE_YET && size.main < self.dedent.main;
+        further_out && numbered && !self.newline.main.is_empty()
+    }
+
+    /// A paragraph in which nothing is to be seen.
+    fn between(&self) -> Pair {
+        let paragraph = |newline: &str| match newline {
+            "" => String::new(),
+            end => format!("{end}{}{end}{end}", super::layout::JOINER),
+        };
+        Pair {
+            main: paragraph(&self.newline.main),
+            side: paragraph(&self.newline.side),
+        }
     }
 
     fn span(&mut self, index: usize) {
@@ -339,18 +405,18 @@ impl<'a> Part<'a> {
                 self.close();
                 self.mark(at);
             }
-            Token::Margin => {
-                self.dedent = Size {
-                    main: usize::MAX,
-                    side: usize::MAX,
-                };
-            }
+            Token::Margin => self.dedent = NONE_YET,
             Token::Piece {
                 text,
                 size,
                 kind: Piece::Indent,
                 ..
             } => {
+                if self.leaves_a_list(at) {
+                    let between = self.between();
+                    self.size = self.size.plus(Size::of(&between));
+                    self.text.push(&between);
+                }
                 self.indent(text, *size);
                 self.in_space = true;
                 self.offer(at, false);
@@ -358,8 +424,10 @@ impl<'a> Part<'a> {
             Token::Piece {
                 text, size, kind, ..
             } => {
+                let twice = self.begins_a_list(at);
+                self.rest &= !twice;
                 match kind {
-                    Piece::Glyph => {}
+                    Piece::Glyph | Piece::Marker => {}
                     _ => {
                         if !self.in_space {
                             (self.in_space, self.newlines) = (true, 0);
@@ -367,10 +435,15 @@ impl<'a> Part<'a> {
                         self.newlines += usize::from(*kind != Piece::Space);
                     }
                 }
-                self.text.push(text);
-                self.size = self.size.plus(*size);
+                if matches!(kind, Piece::Newline { .. }) {
+                    self.newline = text.clone();
+                }
+                for _ in 0..if twice { 2 } else { 1 } {
+                    self.text.push(text);
+                    self.size = self.size.plus(*size);
+                }
                 match kind {
-                    Piece::Glyph => self.mark(at),
+                    Piece::Glyph | Piece::Marker => self.mark(at),
                     Piece::Space | Piece::Indent => self.offer(at, false),
                     Piece::Newline { code } => self.offer(at, *code),
                 }

@@ -187,7 +187,10 @@ fn a_native_command_speaks_to_us() {
     let post = posted(of(&json(include_str!(
         "../../fixtures/slack/slash_command.json"
     ))));
-    assert_eq!((post.text.as_str(), post.to_us), ("/status all", true));
+    assert_eq!(
+        (post.text.as_str(), post.to_us),
+        ("/mayfly status all", true)
+    );
     // There is no message to hang a thread on.
     assert_eq!(
         (post.place, post.thread.thread.as_str()),

@@ -2,6 +2,7 @@
 
 mod contract;
 mod field;
+mod found;
 mod parts;
 mod properties;
 mod read;

@@ -48,7 +48,7 @@ pub(crate) fn on_slack(source: &str) -> (Seen, Seen) {
     for part in &parts {
         fits(&part.text, 4000);
         fits(&part.markdown, 12_000);
-        let outside: String = part
+        let outside: Vec<&str> = part
             .markdown
             .split("<http")
             .enumerate()
@@ -57,6 +57,7 @@ pub(crate) fn on_slack(source: &str) -> (Seen, Seen) {
                 _ => piece,
             })
             .collect();
+        let outside = outside.join(" ");
         for mention in ["<@", "<!", "<#", "@here", "@channel", "@everyone"] {
             assert!(!outside.contains(mention), "{mention} in {}", part.markdown);
         }

@@ -150,8 +150,13 @@ fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![40 => fixed, 1 => long, 2 => "\\PC{0,12}", 2 => "[ -~\n]{0,30}"]
 }
 
+/// So many, or more by `PROPTEST_CASES` (256 is as here).
+fn cases(here: u32) -> u32 {
+    ProptestConfig::default().cases.saturating_mul(here) / 256
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(150), max_shrink_iters: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_part_is_whole_and_the_parts_show_what_the_reply_says(
@@ -164,7 +169,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 40,
+        cases: cases(40),
         max_shrink_iters: 200,
         failure_persistence: None,
         ..ProptestConfig::default()

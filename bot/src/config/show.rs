@@ -32,13 +32,15 @@ pub(super) fn entries(config: &Config, origins: &Origins) -> Vec<Entry> {
 fn redacted(key: &str, value: Json) -> Json {
     let empty = matches!(&value, Json::Null) || value == "";
     let text = value.as_str().unwrap_or_default();
-    match (is_secret(key) && !empty, password_in(text)) {
-        (true, _) => Json::from("(set)"),
-        (false, Some(password)) => {
-            let shown = text.replacen(&format!(":{password}@"), ":(set)@", 1);
-            Json::from(shown)
-        }
-        (false, None) => value,
+    if is_secret(key) && !empty {
+        return Json::from("(set)");
+    }
+    if is_address(key) && !empty {
+        return Json::from(place(text));
+    }
+    match password_in(text) {
+        Some(password) => Json::from(text.replacen(&format!(":{password}@"), ":(set)@", 1)),
+        None => value,
     }
 }
 
@@ -49,6 +51,22 @@ pub(super) fn password_in(url: &str) -> Option<&str> {
     let (user, _) = authority.rsplit_once('@')?;
     let (_, password) = user.split_once(':')?;
     Some(password).filter(|password| !password.is_empty())
+}
+
+/// An address that only a platform has to know.
+fn is_address(key: &str) -> bool {
+    key.ends_with(".webhook_url")
+}
+
+/// Scheme and host: path and query may hold a secret, and so may what comes before the host.
+fn place(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return "(set)".to_owned();
+    };
+    let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+    let host = rest[..end].rsplit('@').next().unwrap_or_default();
+    let more = if end < rest.len() { "/…" } else { "" };
+    format!("{scheme}://{host}{more}")
 }
 
 /// Judged by the words of the last part: `bot_token`, `API_KEY`, `password`.

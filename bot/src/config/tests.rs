@@ -211,6 +211,31 @@ fn secrets_are_never_shown() {
 }
 
 #[test]
+fn of_a_webhook_only_scheme_and_host_are_shown() {
+    for (url, shown) in [
+        (
+            "https://b.example:8443/hooks/telegram/s3cr3t?k=s3cr3t",
+            "https://b.example:8443/…",
+        ),
+        ("https://u:s3cr3t@b.example?s3cr3t", "https://b.example/…"),
+        ("https://b.example", "https://b.example"),
+        ("s3cr3t", "(set)"),
+    ] {
+        let config = Config {
+            telegram: TelegramSection {
+                webhook_url: url.to_owned(),
+                ..TelegramSection::default()
+            },
+            ..Config::default()
+        };
+        let entries = show::entries(&config, &Default::default());
+        let entry = entries.iter().find(|e| e.key == "telegram.webhook_url");
+        assert_eq!(entry.unwrap().value, shown);
+        assert!(!serde_json::to_string(&entries).unwrap().contains("s3cr3t"));
+    }
+}
+
+#[test]
 fn a_missing_or_broken_file_is_named() {
     let missing = Sources {
         file: Some(PathBuf::from("/nonexistent/mayfly.toml")),

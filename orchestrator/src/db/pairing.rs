@@ -9,7 +9,8 @@ use super::{Db, DbError, Tx};
 use crate::{
     clock,
     inbox::{
-        access::Access,
+        access::{Access, Verdict},
+        courtesy::Courtesy,
         pairing::{self, GOOD_FOR, TRIES},
     },
 };
@@ -29,12 +30,17 @@ pub struct Paired {
 pub(super) enum Tried {
     /// Its author may speak from now on, and is answered like one who asks for help.
     Paired(Box<Event>),
-    /// Nothing; the word is for the operator.
-    Refused(&'static str),
+    /// Nothing; the word is for the operator, and this for whoever tried.
+    Refused(&'static str, Option<Courtesy>),
 }
 
-/// Takes the code that an event holds, if it does.
-pub(super) async fn tried(tx: &mut Tx, event: &Event) -> Result<Option<Tried>, DbError> {
+/// Takes the code that an event holds, if it does. For whoever may speak all but a code is a word like
+/// any other. `access` knows who was let in.
+pub(super) async fn tried(
+    tx: &mut Tx,
+    event: &Event,
+    access: &Access,
+) -> Result<Option<Tried>, DbError> {
     let (posted, new) = match &event.happened {
         Happened::Posted(posted) => (posted, true),
         Happened::Edited(posted) => (posted, false),
@@ -44,22 +50,38 @@ pub(super) async fn tried(tx: &mut Tx, event: &Event) -> Result<Option<Tried>, D
         return Ok(None);
     };
     let (platform, hash) = (&posted.id.channel.platform, pairing::hash(code));
-    if !pairs(tx, platform).await? {
-        return Ok(None);
-    }
+    let may = access.judge(posted, &posted.id.channel) == Verdict::May;
+    let open = is_open(tx, platform, &hash).await?;
     let alone = new
         && posted.place == Place::Direct
         && !posted.by_bot
         && posted.words_of.is_none()
         && posted.group.is_none();
-    if !alone {
+    let code_like = pairing::looks_like_one(code);
+    if !open && !code_like && (may || !alone) {
+        return Ok(None);
+    }
+    let own = new && !posted.by_bot && posted.words_of.is_none();
+    if !alone && (open || !may || !own) {
         // Others have seen it.
         let void = sqlx::query("DELETE FROM pairing_codes WHERE platform = $1 AND hash = $2");
         void.bind(platform).bind(hash).execute(&mut **tx).await?;
-        return Ok(Some(Tried::Refused("a pairing code where others read it")));
+        let why = "a pairing code where others read it";
+        return Ok(Some(Tried::Refused(why, None)));
+    }
+    if may && !open {
+        // The link that let them in was opened again.
+        return Ok(Some(Tried::Paired(Box::new(asking(event, posted)))));
     }
     if !redeem(tx, platform, &hash).await? {
-        return Ok(Some(Tried::Refused("a wrong pairing code")));
+        let not_let_in = Courtesy::NotLetIn {
+            thread: posted.thread.clone(),
+            person: posted.author.id.clone(),
+        };
+        return Ok(Some(Tried::Refused(
+            "a wrong pairing code",
+            Some(not_let_in),
+        )));
     }
     sqlx::query(
         "INSERT INTO paired (platform, person, name, paired_at) VALUES ($1, $2, $3, $4)
@@ -72,25 +94,28 @@ pub(super) async fn tried(tx: &mut Tx, event: &Event) -> Result<Option<Tried>, D
     .execute(&mut **tx)
     .await?;
     tracing::info!(platform, person = posted.author.id, "paired");
-    let asks = Posted {
-        text: "/help".to_owned(),
-        ..(**posted).clone()
-    };
-    Ok(Some(Tried::Paired(Box::new(Event {
-        key: event.key.clone(),
-        happened: Happened::Posted(Box::new(asks)),
-    }))))
+    Ok(Some(Tried::Paired(Box::new(asking(event, posted)))))
 }
 
-/// Whether a code is known there, or let somebody in: elsewhere its word is one like any other.
-async fn pairs(tx: &mut Tx, platform: &str) -> Result<bool, DbError> {
-    let row = sqlx::query(
-        "SELECT (SELECT count(*) FROM pairing_codes WHERE platform = $1)
-           + (SELECT count(*) FROM paired WHERE platform = $1)",
-    )
-    .bind(platform)
-    .fetch_one(&mut **tx)
-    .await?;
+/// The same post, asking for help.
+fn asking(event: &Event, posted: &Posted) -> Event {
+    let asks = Posted {
+        text: "/help".to_owned(),
+        ..posted.clone()
+    };
+    Event {
+        key: event.key.clone(),
+        happened: Happened::Posted(Box::new(asks)),
+    }
+}
+
+/// Whether this is the code of today, or of lately.
+async fn is_open(tx: &mut Tx, platform: &str, hash: &str) -> Result<bool, DbError> {
+    let row = sqlx::query("SELECT count(*) FROM pairing_codes WHERE platform = $1 AND hash = $2")
+        .bind(platform)
+        .bind(hash)
+        .fetch_one(&mut **tx)
+        .await?;
     Ok(row.try_get::<i64, _>(0)? > 0)
 }
 

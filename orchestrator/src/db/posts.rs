@@ -21,9 +21,10 @@ use crate::{
     clock,
     inbox::{
         access::{Access, Verdict},
+        courtesy::Courtesy,
         decide::{self, Becomes, Edit, Known, Part, Progress, Why},
     },
-    orders::grammar::Order,
+    orders::grammar::{self, Order},
 };
 use kept::{bury, forget_files, grow, keep, open, park_late, restart, retell, want_files};
 use known::{album_of, bot_turns, earlier, is_deleted, thread_of_post};
@@ -42,8 +43,8 @@ pub enum Applied {
     Done {
         /// A lane that has something new, and when it may be looked at, from now.
         lane: Option<(AgentId, Duration)>,
-        /// A post that became part of a message: its author may be shown that it was seen.
-        seen: Option<PostId>,
+        /// What its author may be shown.
+        shown: Option<Courtesy>,
     },
     /// It opens a conversation: nothing is written, to be called again with an agent of this profile.
     WantsAgent(String),
@@ -53,7 +54,7 @@ impl Applied {
     fn nothing() -> Self {
         Applied::Done {
             lane: None,
-            seen: None,
+            shown: None,
         }
     }
 }
@@ -68,23 +69,27 @@ impl Db {
         fresh: Option<&Agent>,
     ) -> Result<Applied, DbError> {
         let mut tx = self.begin().await?;
-        if let Some(tried) = pairing::tried(&mut tx, event).await? {
-            match &tried {
-                // Applied anew, now that its author may speak.
-                Tried::Paired(asks) => forget_words(&mut tx, seq, Some(asks)).await?,
-                Tried::Refused(why) => {
-                    forget_words(&mut tx, seq, None).await?;
-                    applied(&mut tx, seq, why, None).await?;
-                }
-            }
-            crate::faults::point("apply.inside");
-            tx.commit().await?;
-            return Ok(Applied::nothing());
-        }
         let access = &*match platform_of(event) {
             Some(platform) => pairing::with_paired(&mut tx, platform, access).await?,
             None => Cow::Borrowed(access),
         };
+        if let Some(tried) = pairing::tried(&mut tx, event, access).await? {
+            let shown = match &tried {
+                // Applied anew, now that its author may speak.
+                Tried::Paired(asks) => {
+                    forget_words(&mut tx, seq, Some(asks)).await?;
+                    None
+                }
+                Tried::Refused(why, shown) => {
+                    forget_words(&mut tx, seq, None).await?;
+                    applied(&mut tx, seq, why, None).await?;
+                    shown.clone()
+                }
+            };
+            crate::faults::point("apply.inside");
+            tx.commit().await?;
+            return Ok(Applied::Done { lane: None, shown });
+        }
         let (done, state, message) = match &event.happened {
             Happened::Posted(posted) => post(&mut tx, posted, access, fresh).await?,
             Happened::Edited(posted) => edit(&mut tx, posted, access).await?,
@@ -136,8 +141,10 @@ async fn post(
     if is_deleted(tx, &event.id).await? {
         return Ok(ignored("deleted by its author"));
     }
-    let event = in_its_conversation(tx, event).await?;
+    let mut event = in_its_conversation(tx, event).await?;
     let lane = Lane::of(tx, &event.thread).await?;
+    let ask = order_in(&event, lane.is_some());
+    event.text = grammar::to_the_agent(&event.text).to_owned();
     let channel = began_as(tx, &event.thread.channel()).await?;
     let known = known(tx, &event, access, &channel, lane.is_some()).await?;
     let whole = match &known.post {
@@ -148,7 +155,6 @@ async fn post(
         Ok(becomes) => becomes,
         Err(why) => return nothing(tx, &known, &whole, why).await,
     };
-    let ask = order_in(&event, lane.is_some());
     let lane = match (lane, fresh) {
         (Some(lane), _) => lane,
         (None, Some(agent)) => open(tx, &whole.thread, agent).await?,
@@ -269,7 +275,7 @@ async fn message(
     keep(tx, whole, Some(message)).await?;
     let done = Applied::Done {
         lane: Some((lane.agent, after)),
-        seen: Some(whole.id.clone()),
+        shown: Some(Courtesy::Seen(whole.id.clone())),
     };
     Ok(part_of(message, "message", done))
 }
@@ -306,7 +312,7 @@ async fn edit(tx: &mut Tx, event: &Posted, access: &Access) -> Result<Outcome, D
     match decide::edited(&told, part, event) {
         Edit::Replaces(message) if may => {
             let whole = Posted {
-                text: event.text.clone(),
+                text: grammar::to_the_agent(&event.text).to_owned(),
                 ..told
             };
             keep(tx, &whole, Some(message)).await?;
@@ -318,7 +324,7 @@ async fn edit(tx: &mut Tx, event: &Posted, access: &Access) -> Result<Outcome, D
                 return Ok(ignored("edit where no agent is"));
             };
             let whole = Posted {
-                text: event.text.clone(),
+                text: grammar::to_the_agent(&event.text).to_owned(),
                 ..told
             };
             if let Some(ask) = order_in(event, true) {

@@ -46,7 +46,8 @@ pub fn code_in(text: &str) -> Option<&str> {
     }
 }
 
-fn looks_like_one(code: &str) -> bool {
+/// Whether it has the form of a code.
+pub fn looks_like_one(code: &str) -> bool {
     let code = plain(code);
     code.len() == LENGTH && code.bytes().all(|letter| LETTERS.contains(&letter))
 }

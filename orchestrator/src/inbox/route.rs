@@ -10,10 +10,10 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use mayfly_domain::{AgentId, Channel, Event, Happened, PostId};
+use mayfly_domain::{AgentId, Channel, Event, Happened};
 use tokio::time::Instant;
 
-use super::access::Access;
+use super::{access::Access, courtesy::Courtesy};
 use crate::{
     agent::profile::Profiles,
     bases::Bases,
@@ -73,8 +73,8 @@ pub struct Router {
     pub bell: Bell,
     /// Where it is said that something waits.
     pub trouble: Trouble,
-    /// Told of each post that became part of a message.
-    pub seen: tokio::sync::mpsc::UnboundedSender<PostId>,
+    /// What people are shown beside the conversation.
+    pub courtesies: tokio::sync::mpsc::UnboundedSender<Courtesy>,
 }
 
 /// An agent for a conversation that an event opens, and by which event.
@@ -226,14 +226,14 @@ impl Router {
         let done = self.db.apply(arrival.seq, event, access, fresh);
         match done.await.map_err(Failure::of)? {
             Applied::WantsAgent(profile) => Ok(Step::WantsAgent(profile)),
-            Applied::Done { lane, seen } => {
+            Applied::Done { lane, shown } => {
                 self.bell.ring();
                 if let Some((agent, after)) = lane {
                     self.lanes.offer(agent, after).await;
                 }
-                if let Some(post) = seen {
+                if let Some(courtesy) = shown {
                     // Nobody listens while the process comes to rest.
-                    let _ = self.seen.send(post);
+                    let _ = self.courtesies.send(courtesy);
                 }
                 Ok(Step::Done)
             }

@@ -95,6 +95,8 @@ struct Line {
 impl Order {
     /// Reads a post. None if it is for the agent; an error says what is wrong with a command.
     pub fn read(text: &str, mentioned: bool) -> Option<Result<Order, String>> {
+        let named = by_name(text);
+        let (text, mentioned) = (named.unwrap_or(text), mentioned || named.is_some());
         let mut words: Vec<&str> = text.split_whitespace().collect();
         let first = words.first()?;
         let marked = first.strip_prefix('!').or_else(|| first.strip_prefix('/'));
@@ -106,11 +108,10 @@ impl Order {
                 words[0] = &name;
                 Some(parse(&words))
             }
-            Some(_) if name == "mayfly" && words.len() > 1 => Some(parse(&words[1..])),
             Some(_) => None,
             None if mentioned && is_known(&name) && words[1..].iter().all(|word| is_id(word)) => {
                 words[0] = &name;
-                parse(&words).ok().map(Ok)
+                Some(parse(&words)).filter(|read| read.is_ok() || named.is_some())
             }
             None => None,
         }
@@ -141,6 +142,19 @@ impl Order {
             Order::New | Order::Stop { .. } | Order::Rollback { .. } | Order::Retry { .. }
         )
     }
+}
+
+/// What a post says to the agent, where it is no command: `/mayfly TEXT` says the text.
+pub fn to_the_agent(text: &str) -> &str {
+    by_name(text).unwrap_or(text)
+}
+
+/// What comes after `/mayfly`.
+fn by_name(text: &str) -> Option<&str> {
+    let (first, rest) = text.trim_start().split_once(char::is_whitespace)?;
+    let name = first.strip_prefix(['/', '!'])?;
+    let rest = rest.trim();
+    (name.eq_ignore_ascii_case("mayfly") && !rest.is_empty()).then_some(rest)
 }
 
 /// What may follow a command without a mark; anything else makes it a sentence to the agent.
@@ -194,6 +208,18 @@ mod tests {
         ] {
             assert_eq!(read(for_the_agent), None, "{for_the_agent}");
         }
+        for (said, text) in [
+            ("/mayfly dance with me", "dance with me"),
+            (" !Mayfly  help me ", "help me"),
+            ("/mayfly /bin/ls", "/bin/ls"),
+            ("/mayfly /mayfly status", "/mayfly status"),
+            ("/mayfly", "/mayfly"),
+            ("/mayflying x", "/mayflying x"),
+        ] {
+            assert_eq!(read(said), None, "{said}");
+            assert_eq!(to_the_agent(said), text);
+        }
+        assert_eq!(read("/mayfly !status"), Some(Ok(Order::Status)));
         assert_eq!(Order::read("status", true), Some(Ok(Order::Status)));
         assert_eq!(Order::read("help me with the build", true), None);
         for sentence in ["help me", "fork this", "diff main.rs lib.rs", "retry that"] {
@@ -208,7 +234,7 @@ mod tests {
             "!history 0",
             "!history x",
             "!diff a b c",
-            "/mayfly dance",
+            "/mayfly history 0",
         ] {
             let told = Order::read(bad, false).unwrap().unwrap_err();
             assert!(

@@ -243,3 +243,25 @@ async fn a_call_without_words_is_answered_with_what_can_be_said() {
     assert_eq!(scene.texts("1").await.last().unwrap(), "now");
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_name_of_the_bot_a_command_is_done_and_all_else_is_said_to_the_agent() {
+    let scene = Scene::new().await;
+    let by_name = |id: &str, text: &str| mention(id, &format!("/mayfly {text}"));
+    scene.posted(by_name("1", "echo the words"));
+    scene.quiet().await;
+    let mut status = by_name("2", "status");
+    status.thread = mention("1", "").thread;
+    scene.posted(status);
+    scene.quiet().await;
+    assert_eq!(
+        scene.world.sql("SELECT group_concat(text) FROM messages"),
+        "echo the words"
+    );
+    let texts = scene.texts("1").await;
+    assert!(
+        texts[0] == "the words" && texts[1].contains("nothing runs"),
+        "{texts:?}"
+    );
+    scene.end().await;
+}

@@ -80,7 +80,7 @@ async fn events_presses_and_commands_are_read_as_those_of_a_socket() {
     assert_eq!(pressed.button, "b-1");
     assert_eq!(
         (command.text.as_str(), command.author.name.as_str()),
-        ("/status all", "ann")
+        ("/mayfly status all", "ann")
     );
     assert_eq!(fake.calls("auth.test"), 1);
 }

@@ -3,9 +3,6 @@
 
 use super::{At, Flavour, Wrap, ticked};
 
-/// How far a label is looked for.
-const LABEL: usize = 8000;
-
 pub(in crate::text) struct DiscordMarkdown;
 
 impl Flavour for DiscordMarkdown {
@@ -13,9 +10,9 @@ impl Flavour for DiscordMarkdown {
         let after = at.after();
         let double = after == Some(c) || at.before() == Some(c);
         let escaped = match c {
-            '\\' | '*' | '_' | '`' => true,
+            // Whether it begins a link also hangs on code that may follow.
+            '\\' | '*' | '_' | '`' | '[' => true,
             '~' | '|' => double,
-            '[' => at.in_link || label(at.rest),
             ']' => at.in_link,
             '<' => reference(at.rest),
             '>' => at.line_start() && (at.before_space() || after == Some('>')),
@@ -61,11 +58,6 @@ fn reference(rest: &str) -> bool {
         .strip_prefix('@')
         .is_some_and(|id| id.starts_with(|c: char| c.is_ascii_digit()));
     user || starts.iter().any(|start| rest.starts_with(start))
-}
-
-fn label(rest: &str) -> bool {
-    let near = &rest.as_bytes()[..rest.len().min(LABEL)];
-    near.windows(2).any(|pair| pair == b"](")
 }
 
 fn starts_heading(rest: &str) -> bool {
