@@ -5,6 +5,7 @@
 //! fault. The environment is shared with others: an unknown name in it is a warning.
 
 mod chats;
+mod database;
 mod layers;
 mod rules;
 mod show;
@@ -21,6 +22,7 @@ use mayfly_orchestrator::{
 use serde::{Deserialize, Serialize};
 
 pub use chats::{DiscordSection, SlackSection, TelegramSection};
+pub use database::DatabaseSection;
 pub use layers::Origin;
 pub use show::Entry;
 
@@ -30,6 +32,7 @@ pub use show::Entry;
 pub struct Config {
     /// Where everything lies.
     pub data_dir: PathBuf,
+    pub database: DatabaseSection,
     pub http: HttpSection,
     pub hooks: HooksSection,
     pub queue: QueueConfig,
@@ -49,6 +52,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             data_dir: PathBuf::from("/var/lib/mayfly"),
+            database: DatabaseSection::default(),
             http: HttpSection::default(),
             hooks: HooksSection::default(),
             queue: QueueConfig::default(),
@@ -256,12 +260,15 @@ impl fmt::Display for Faults {
 
 /// Reads, merges and judges.
 pub fn load(sources: &Sources) -> Result<Loaded, Faults> {
-    let merged = layers::merge(sources);
+    let mut merged = layers::merge(sources);
+    let passwords = rules::passwords(&merged.config, &merged.origins);
+    merged.config.database.part();
     let mut faults = merged.faults;
     let other_faults = faults.len();
     let paths = rules::data_dir(&merged.config, &merged.origins);
     let only_data_dir = !paths.is_empty();
     faults.extend(paths.clone());
+    faults.extend(passwords);
     faults.extend(rules::check(&merged.config, &merged.origins));
     if !faults.is_empty() {
         let only_data_dir = only_data_dir && other_faults == 0 && faults.len() == paths.len();

@@ -7,7 +7,7 @@ use mayfly_domain::Inbox;
 use mayfly_orchestrator::{
     clock::Lease,
     command::Commands,
-    db::DbError,
+    db::{DbError, postgres::Refused},
     sandbox::{
         Backend,
         docker::{Docker, DockerOptions},
@@ -28,6 +28,8 @@ pub enum StartError {
     Service(#[from] service::StartError),
     #[error("{0}")]
     Chats(String),
+    #[error("database.url: {0}")]
+    Database(String),
     #[error("data dir {path}: the sandboxes' init could not be written: {source}")]
     Init {
         path: String,
@@ -40,9 +42,11 @@ impl StartError {
         use service::StartError as Cause;
         match self {
             StartError::Init { .. } => Exit::DataDir,
-            StartError::Chats(_) => Exit::Configuration,
+            StartError::Chats(_) | StartError::Database(_) => Exit::Configuration,
             StartError::Service(cause) => match cause {
                 Cause::Db(error) if error.is_full() => Exit::Unavailable,
+                Cause::Db(DbError::Postgres(Refused::Absent { .. })) => Exit::Unavailable,
+                Cause::Db(DbError::Postgres(_)) => Exit::Configuration,
                 Cause::Db(DbError::Sql(_) | DbError::Row { .. }) => Exit::Internal,
                 Cause::Reconcile(_) => Exit::Internal,
                 Cause::Store(StoreError::Io { .. }) => Exit::DataDir,
@@ -91,9 +95,11 @@ pub async fn start(
         }))
     };
     let chats = chats::build(config).map_err(StartError::Chats)?;
+    let database = config.database.place(&path).map_err(StartError::Database)?;
     let service = Service::start(Parts {
         data_dir: path,
         queue: config.queue.clone(),
+        database,
         worker: config.worker,
         disk: config.disk,
         attachments: config.attachments,

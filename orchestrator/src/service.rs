@@ -20,8 +20,8 @@ use crate::{
     clock::{self, LEASE, Lease},
     command::Commands,
     db::{
-        Db, DbError,
-        installation::{Binding, Installation},
+        Db, DbError, Place,
+        installation::{Binding, Installation, version},
     },
     engine::BoundEngine,
     faults,
@@ -51,6 +51,8 @@ pub struct Parts {
     pub data_dir: PathBuf,
     /// Who has work is told by this.
     pub queue: QueueConfig,
+    /// Where the rows are.
+    pub database: Place,
     /// Limits on what runs.
     pub worker: WorkerConfig,
     /// Limits on the host's disk.
@@ -163,7 +165,7 @@ pub struct Service {
 impl Service {
     /// Opens the data dir, closes what a dead start left open, and starts the loops.
     pub async fn start(parts: Parts) -> Result<Service, StartError> {
-        let db = Db::open(&database(&parts.data_dir)).await?;
+        let db = Db::open(&parts.database).await?;
         let installation = identify(&db, &parts.data_dir).await?;
         let store = Arc::new(Store::open(&parts.data_dir)?);
         backup::restore::tidy(&parts.data_dir)?;
@@ -289,8 +291,12 @@ impl Service {
 
 /// Binds a copied or moved data dir to this place under a new installation id. Refused where it is
 /// at home: it would give up what its own ticks have made on the engine.
-pub async fn adopt(data_dir: &Path, engine: Option<&Engine>) -> Result<InstallationId, StartError> {
-    let db = Db::open(&database(data_dir)).await?;
+pub async fn adopt(
+    database: &Place,
+    data_dir: &Path,
+    engine: Option<&Engine>,
+) -> Result<InstallationId, StartError> {
+    let db = Db::open(database).await?;
     let here = binding(data_dir);
     let id = match db.installation().await? {
         Some(found) => {
@@ -317,10 +323,6 @@ pub async fn adopt(data_dir: &Path, engine: Option<&Engine>) -> Result<Installat
     }
     db.close().await;
     Ok(id)
-}
-
-fn database(data_dir: &Path) -> PathBuf {
-    data_dir.join("mayfly.db")
 }
 
 /// This place.
@@ -405,12 +407,6 @@ async fn bind_engine(
             Ok(Some(engine.id))
         }
     }
-}
-
-fn version(text: &str) -> Vec<u64> {
-    text.split('.')
-        .map(|part| part.parse().unwrap_or(0))
-        .collect()
 }
 
 /// A crash leaves all of it or nothing.

@@ -489,6 +489,7 @@ impl Worker {
     async fn close_lost_claim(&self, lane: AgentId) {
         let db = &self.tools.db;
         let close = async || -> Result<(), DbError> {
+            db.outlast_writers().await?;
             let Some(tick) = db.open_tick(lane).await? else {
                 return Ok(());
             };

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use mayfly_domain::{AgentId, BaseId, InstallationId, SandboxRef, ThreadKey};
 use mayfly_orchestrator::{
     clock::{Lease, unix_ms},
-    db::{Db, agents::Agent},
+    db::{Db, Place, agents::Agent},
     images::Images,
     sandbox::{Backend, BackendError, BaseFacts, fake::Fake},
     supervise::Supervisor,
@@ -24,7 +24,7 @@ impl Stage {
     /// One agent on one image.
     async fn new() -> (Stage, AgentId) {
         let dir = tempfile::tempdir().unwrap();
-        let db = Db::open(&dir.path().join("mayfly.db")).await.unwrap();
+        let db = Db::open(&Place::embedded(dir.path())).await.unwrap();
         let fake = Arc::new(Fake::new(Supervisor::default(), Lease::default()));
         let reference: SandboxRef = "docker:some/image".parse().unwrap();
         let image = fake.resolve(&reference).await.unwrap().id;

@@ -1,6 +1,8 @@
 //! What the engine and the kernel still hold of an installation.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
+
+use crate::postgres;
 
 /// Runs a command and returns its standard output; a failure is a panic with what it said.
 pub fn run(program: &str, arguments: &[&str]) -> String {
@@ -64,8 +66,11 @@ fn named(list: &str, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// Asks an embedded database; columns by `|`, rows by lines.
-pub fn sql(database: &std::path::Path, query: &str) -> String {
+/// Asks the database of a data dir, of which this would be the file; columns by `|`, rows by lines.
+pub fn sql(database: &Path, query: &str) -> String {
+    if postgres::wanted() {
+        return postgres::sql(data_dir(database), query);
+    }
     let database = database.to_str().expect("test paths are UTF-8");
     run(
         "sqlite3",
@@ -75,8 +80,16 @@ pub fn sql(database: &std::path::Path, query: &str) -> String {
     .to_owned()
 }
 
-/// Changes an embedded database, as time or another program would have.
-pub fn change(database: &std::path::Path, statement: &str) {
+/// Changes it, as time or another program would have.
+pub fn change(database: &Path, statement: &str) {
+    if postgres::wanted() {
+        postgres::sql(data_dir(database), statement);
+        return;
+    }
     let database = database.to_str().expect("test paths are UTF-8");
     run("sqlite3", &["-cmd", ".timeout 60000", database, statement]);
+}
+
+fn data_dir(database: &Path) -> &Path {
+    database.parent().expect("it lies in a data dir")
 }

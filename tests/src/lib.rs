@@ -13,6 +13,7 @@ pub mod fake_slack;
 pub mod fake_telegram;
 pub mod front;
 pub mod http;
+pub mod postgres;
 pub mod redis_server;
 pub mod schemas;
 pub mod second_engine;

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::engine;
+use crate::{engine, postgres};
 
 /// Longest a test waits for a server to be ready or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -128,6 +128,9 @@ impl Server {
 
     /// Some tests leave no database that can be read.
     fn prefix_if_readable(&self) -> Option<String> {
+        if postgres::wanted() {
+            return postgres::is_made(&self.data_dir).then(|| self.prefix());
+        }
         let database = self.data_dir.join("mayfly.db");
         let output = Command::new("sqlite3")
             .arg("-readonly")
@@ -285,6 +288,9 @@ impl Server {
             .arg("--data-dir")
             .arg(&self.data_dir)
             .args(arguments);
+        if postgres::wanted() {
+            command.env("MAYFLY__DATABASE__URL", postgres::url_of(&self.data_dir));
+        }
         command.envs(self.environment.iter().cloned());
         command
     }
@@ -337,5 +343,6 @@ impl Drop for Server {
         if let Some(prefix) = self.prefix_if_readable() {
             engine::forget_images(&prefix);
         }
+        postgres::forget(&self.data_dir);
     }
 }

@@ -27,7 +27,7 @@ use mayfly_orchestrator::{
 };
 use tempfile::TempDir;
 
-use crate::engine;
+use crate::{engine, postgres};
 
 /// Longest a test waits for one message.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -158,6 +158,7 @@ impl World {
         let service = Service::start(Parts {
             data_dir: data_dir.clone(),
             queue: setup.queue,
+            database: postgres::place(&data_dir),
             worker: setup.worker,
             disk: setup.disk,
             attachments: setup.attachments,
@@ -213,6 +214,30 @@ impl World {
     /// Changes the database, as time or another program would have.
     pub fn change(&self, statement: &str) {
         engine::change(&self.data_dir.join("mayfly.db"), statement)
+    }
+
+    /// From now on rows of this table that are like this cannot be written; `NEW` is the row.
+    pub fn refuse(&self, table: &str, when: &str) {
+        self.change(&match postgres::wanted() {
+            true => format!(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+                   'BEGIN RAISE EXCEPTION ''no''; END';
+                 CREATE TRIGGER poison BEFORE INSERT ON {table} FOR EACH ROW WHEN ({when})
+                   EXECUTE FUNCTION refuse()"
+            ),
+            false => format!(
+                "CREATE TRIGGER poison BEFORE INSERT ON {table} WHEN {when}
+                 BEGIN SELECT RAISE(ABORT, 'no'); END"
+            ),
+        });
+    }
+
+    /// Takes [`World::refuse`] back.
+    pub fn refuse_no_more(&self, table: &str) {
+        self.change(&match postgres::wanted() {
+            true => format!("DROP TRIGGER poison ON {table}"),
+            false => "DROP TRIGGER poison".to_owned(),
+        });
     }
 
     /// Lets states expire and removes what nothing needs.
@@ -350,6 +375,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        postgres::forget(&self.data_dir);
         if self.service.is_some() && !std::thread::panicking() {
             panic!("a world was dropped without `end`: nothing was checked");
         }

@@ -8,6 +8,7 @@ use mayfly_orchestrator::sandbox::fake::Fake;
 use mayfly_tests::{
     chat::{Chat, Fault},
     engine::run,
+    postgres,
     world::{Setup, World},
 };
 
@@ -296,8 +297,13 @@ async fn qu_04_many_replies_in_many_threads_never_wait_for_each_others_connectio
     for n in 0..THREADS {
         agent_on(&world, "chat", &format!("t{n}")).await;
     }
-    let uuid = "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-7' || substr(hex(randomblob(2)), 2)
-        || '-a' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
+    let uuid = match postgres::wanted() {
+        true => "overlay(CAST(gen_random_uuid() AS TEXT) placing '7' from 15 for 1)",
+        false => {
+            "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-7' || substr(hex(randomblob(2)), 2)
+             || '-a' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))"
+        }
+    };
     world.change(&format!(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {REPLIES})
          INSERT INTO deliveries (id, thread, message, kind, text, created_at)

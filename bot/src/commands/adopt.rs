@@ -30,7 +30,9 @@ pub(crate) async fn run(context: &Context) -> Result<Exit, Failure> {
         lease: Lease::default(),
     });
     let engine = engine.engine().await.ok();
-    let adopted = service::adopt(held.path(), engine.as_ref()).await;
+    let database = context.loaded.config.database.place(held.path());
+    let database = database.map_err(|error| Failure::new(Exit::Configuration, error))?;
+    let adopted = service::adopt(&database, held.path(), engine.as_ref()).await;
     let id = adopted.map_err(|error| Failure::new(Exit::DataDir, error))?;
     context.screen.show(&id, |id, _| {
         format!(

@@ -1,10 +1,14 @@
 //! What a value must be beyond its type.
 
 use mayfly_orchestrator::{
-    agent::profile::Profile, inbox::access::Access, snapshot::exclude::Excludes,
+    agent::profile::Profile, db::Server, inbox::access::Access, snapshot::exclude::Excludes,
 };
 
-use super::{Config, layers::Origins, show::is_secret};
+use super::{
+    Config,
+    layers::{Origin, Origins},
+    show::is_secret,
+};
 use crate::data_dir;
 
 /// Faults of the data dir's path.
@@ -14,12 +18,35 @@ pub(super) fn data_dir(config: &Config, origins: &Origins) -> Vec<String> {
     told.into_iter().collect()
 }
 
+/// Passwords where others may read them.
+pub(super) fn passwords(config: &Config, origins: &Origins) -> Vec<String> {
+    let written = |key: &str| matches!(origins.get(key), Some(Origin::File(_)));
+    let mut faults = Vec::new();
+    let address = Server::parse(&config.database.url, None);
+    let open = address.is_ok_and(|server| server.password().is_some());
+    for (key, open) in [
+        ("database.url", open),
+        ("database.password", !config.database.password.is_empty()),
+    ] {
+        if open && written(key) {
+            let fault = "a password does not stand here: put it into MAYFLY__DATABASE__PASSWORD, or \
+                         into a file of its own that database.password_file names";
+            faults.push(sentence(key, origins, fault));
+        }
+    }
+    faults
+}
+
 /// All other faults.
 pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
     let mut rules = Rules {
         origins,
         faults: Vec::new(),
     };
+    let place = config.database.place(&config.data_dir);
+    rules.hold("database.url", place.is_ok(), || {
+        place.as_ref().err().cloned().unwrap_or_default()
+    });
     let listen = &config.http.listen;
     rules.hold(
         "http.listen",

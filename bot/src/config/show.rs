@@ -72,6 +72,10 @@ fn place(url: &str) -> String {
 /// Judged by the words of the last part: `bot_token`, `API_KEY`, `password`.
 pub(super) fn is_secret(key: &str) -> bool {
     let last = key.rsplit('.').next().unwrap_or(key).to_lowercase();
+    // Where a secret lies is none.
+    if last.ends_with("_file") {
+        return false;
+    }
     let words = ["token", "secret", "password", "passwd", "key", "credential"];
     last.split(['_', '-']).any(|part| {
         words

@@ -278,6 +278,35 @@ fn the_example_never_lies() {
     assert_eq!(read(&text, &[]).config, Config::default());
 }
 
+#[test]
+fn the_password_of_the_database_is_never_shown_and_does_not_stand_in_the_file() {
+    let url = (
+        "MAYFLY__DATABASE__URL",
+        "postgres://me:hidden%2F1@db/mayfly",
+    );
+    let loaded = read("", &[url]);
+    assert_eq!(loaded.config.database.url, "postgres://me@db/mayfly");
+    assert_eq!(loaded.config.database.password, "hidden/1");
+    assert!(!format!("{:?}", loaded.entries).contains("hidden"));
+    assert_eq!(loaded.config.secrets(), ["hidden/1"]);
+    let place = loaded.config.database.place(Path::new("/d")).unwrap();
+    assert!(!format!("{place} {place:?}").contains("hidden"));
+    for text in [
+        "[database]\nurl = 'postgres://me:hidden@db/mayfly'\n",
+        "[database]\nurl = 'postgres://me@db/mayfly'\npassword = 'hidden'\n",
+        "[database]\nurl = 'postgres://me:hidden@db'\n",
+    ] {
+        let told = refused(text, &[]).to_string();
+        assert!(!told.contains("hidden"), "{told}");
+        assert!(told.contains("database."), "{told}");
+    }
+    let told = refused(
+        "[database]\nurl = 'postgres://me@db/x'\npassword_file = '/none'\n",
+        &[],
+    );
+    assert!(told.to_string().contains("/none"), "{told}");
+}
+
 const SLACK: &str = "xoxb-4200000001-4200000002-FakeTokenOfNobody0123456789";
 const TELEGRAM: &str = "4200000001:AAFake-token_of_nobody_0123456789abcdefg";
 

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     db::{
-        Db, DbError,
+        Db, DbError, Place,
         copy::{self, Named},
     },
     faults, observe,
@@ -142,7 +142,7 @@ async fn into(
         Ok(Some(fault)) => return Err(damaged(&source, fault)),
         Err(error) => return Err(damaged(&source, error)),
     }
-    let db = Db::open(&database).await?;
+    let db = Db::open(&Place::Embedded(database.clone())).await?;
     let installation = db.adopt(&service::binding(data_dir)).await?;
     db.forget_unnamed_uploads().await?;
     let agents = db.count_agents().await?;

@@ -3,7 +3,7 @@
 use mayfly_domain::{
     AgentId, BaseId, MessageId, SandboxRef, SnapshotId, ThreadId, ThreadKey, TickId,
 };
-use sqlx::{Any, AnyConnection, Row as _, any::AnyRow};
+use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
 use super::{
     Db, DbError, Tx,
@@ -13,6 +13,7 @@ use super::{
     orders::{self, Ask},
     parse, parse_opt,
     pins::kept_layers_on,
+    query,
 };
 use crate::{clock, sandbox::BaseFacts};
 
@@ -95,7 +96,7 @@ impl Db {
 
     /// The base of an image, if it was extracted; an agent is about to be made on it.
     pub async fn base_of_image(&self, image: &str) -> Result<Option<Base>, DbError> {
-        let row = sqlx::query(
+        let row = query(
             "UPDATE bases SET used_at = $2 WHERE image = $1 AND gone = 0
              RETURNING id, image, uid, gid",
         )
@@ -108,7 +109,7 @@ impl Db {
 
     /// One base.
     pub async fn base(&self, id: &BaseId) -> Result<Base, DbError> {
-        let row = sqlx::query("SELECT id, image, uid, gid FROM bases WHERE id = $1")
+        let row = query("SELECT id, image, uid, gid FROM bases WHERE id = $1")
             .bind(id.as_str())
             .fetch_one(self.reader())
             .await?;
@@ -117,7 +118,7 @@ impl Db {
 
     /// All bases.
     pub async fn bases(&self) -> Result<Vec<Base>, DbError> {
-        let rows = sqlx::query("SELECT id, image, uid, gid FROM bases")
+        let rows = query("SELECT id, image, uid, gid FROM bases")
             .fetch_all(self.reader())
             .await?;
         rows.iter().map(base).collect()
@@ -125,7 +126,7 @@ impl Db {
 
     /// The id that a base of this image had before it was removed as unused.
     pub async fn gone_base_of_image(&self, image: &str) -> Result<Option<BaseId>, DbError> {
-        let row = sqlx::query("SELECT id FROM bases WHERE image = $1 AND gone = 1")
+        let row = query("SELECT id FROM bases WHERE image = $1 AND gone = 1")
             .bind(image)
             .fetch_optional(self.reader())
             .await?;
@@ -141,7 +142,7 @@ impl Db {
         image: &str,
         facts: &BaseFacts,
     ) -> Result<(), DbError> {
-        sqlx::query(
+        query(
             "INSERT INTO bases (id, image, uid, gid, notes, created_at, used_at)
              VALUES ($1, $2, $3, $4, $5, $6, $6)
              ON CONFLICT (id) DO UPDATE SET uid = $3, gid = $4, notes = $5, used_at = $6, gone = 0",
@@ -202,7 +203,7 @@ impl Db {
         if busy_on(&mut tx, id).await? {
             return Ok(Moved::Busy);
         }
-        let moved = sqlx::query(
+        let moved = query(
             "UPDATE agents SET head = $3 WHERE id = $1 AND removed_at IS NULL
              AND COALESCE(head, '') = $2",
         )
@@ -226,7 +227,7 @@ impl Db {
     pub async fn remove_agent(&self, id: AgentId) -> Result<bool, DbError> {
         let now = clock::unix_ms();
         let mut tx = self.begin().await?;
-        let removed = sqlx::query(
+        let removed = query(
             "UPDATE agents SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL
              AND NOT EXISTS (SELECT 1 FROM ticks WHERE agent = $1 AND outcome IS NULL)",
         )
@@ -236,7 +237,7 @@ impl Db {
         .await?
         .rows_affected();
         if removed == 1 {
-            let withdrawn = sqlx::query(
+            let withdrawn = query(
                 "UPDATE messages SET outcome = 'withdrawn', reason = 'the agent was removed',
                  settled_at = $2 WHERE agent = $1 AND (outcome IS NULL OR outcome = 'parked')
                  RETURNING id, thread",
@@ -262,7 +263,7 @@ impl Db {
 
     /// Living agents whose head stands on a snapshot of this agent.
     pub async fn forks_of(&self, id: AgentId) -> Result<Vec<AgentId>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "WITH RECURSIVE chain (agent, snapshot, owner, parent) AS (
                SELECT a.id, s.id, s.agent, s.parent FROM agents a JOIN snapshots s ON s.id = a.head
                 WHERE a.removed_at IS NULL AND a.id <> $1
@@ -278,7 +279,7 @@ impl Db {
 
     /// The thread of an agent, to post to.
     pub async fn thread_of(&self, id: AgentId) -> Result<ThreadKey, DbError> {
-        let row = sqlx::query("SELECT key FROM threads WHERE agent = $1 ORDER BY id LIMIT 1")
+        let row = query("SELECT key FROM threads WHERE agent = $1 ORDER BY id LIMIT 1")
             .bind(id.to_string())
             .fetch_one(self.reader())
             .await?;
@@ -292,7 +293,7 @@ impl Db {
 
     /// The tick whose state a snapshot is.
     pub async fn tick_of(&self, snapshot: SnapshotId) -> Result<Option<TickId>, DbError> {
-        let row = sqlx::query("SELECT tick FROM snapshots WHERE id = $1")
+        let row = query("SELECT tick FROM snapshots WHERE id = $1")
             .bind(snapshot.to_string())
             .fetch_optional(self.reader())
             .await?;
@@ -307,7 +308,7 @@ pub(super) async fn agent_on(
     id: AgentId,
 ) -> Result<Option<Agent>, DbError> {
     let sql = format!("SELECT {COLUMNS} FROM agents WHERE id = $1 AND removed_at IS NULL");
-    let row = sqlx::query::<Any>(sqlx::AssertSqlSafe(sql))
+    let row = query(sqlx::AssertSqlSafe(sql))
         .bind(id.to_string())
         .fetch_optional(connection)
         .await?;
@@ -337,7 +338,7 @@ pub(super) async fn insert_agent(
     agent: &Agent,
     thread: &ThreadKey,
 ) -> Result<(), DbError> {
-    sqlx::query(
+    query(
         "INSERT INTO agents (id, profile, sandbox, image, base, head, forked_from, created_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
     )
@@ -351,7 +352,7 @@ pub(super) async fn insert_agent(
     .bind(agent.created_at)
     .execute(&mut **tx)
     .await?;
-    sqlx::query("INSERT INTO threads (id, key, agent) VALUES ($1, $2, $3)")
+    query("INSERT INTO threads (id, key, agent) VALUES ($1, $2, $3)")
         .bind(ThreadId::new().to_string())
         .bind(thread.to_string())
         .bind(agent.id.to_string())
@@ -367,7 +368,7 @@ async fn move_row(
     to: Option<SnapshotId>,
     reason: &str,
 ) -> Result<(), DbError> {
-    sqlx::query(
+    query(
         "INSERT INTO head_moves (agent, at, from_snapshot, to_snapshot, reason)
          VALUES ($1, $2, $3, $4, $5)",
     )

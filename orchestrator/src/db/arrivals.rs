@@ -3,7 +3,7 @@
 use mayfly_domain::{Event, Incoming, Mark, Recent};
 use sqlx::{AnyConnection, Row as _};
 
-use super::{Db, DbError, Tx, parse};
+use super::{Db, DbError, Tx, parse, query};
 use crate::clock;
 
 /// An event that is to be applied.
@@ -30,7 +30,7 @@ impl Db {
             new += insert(&mut tx, incoming, now).await?;
         }
         if let Some(mark) = mark {
-            sqlx::query(
+            query(
                 "INSERT INTO marks (platform, name, value, at) VALUES ($1, $2, $3, $4)
                  ON CONFLICT (platform, name) DO UPDATE SET value = excluded.value, at = excluded.at",
             )
@@ -48,7 +48,7 @@ impl Db {
 
     /// The latest mark of this name, and when it was made.
     pub async fn mark(&self, platform: &str, name: &str) -> Result<Option<(String, i64)>, DbError> {
-        let row = sqlx::query("SELECT value, at FROM marks WHERE platform = $1 AND name = $2")
+        let row = query("SELECT value, at FROM marks WHERE platform = $1 AND name = $2")
             .bind(platform)
             .bind(name)
             .fetch_optional(self.reader())
@@ -59,7 +59,7 @@ impl Db {
 
     /// Conversations of a platform that have an agent, with the newest post that is known.
     pub async fn recent(&self, platform: &str, most: usize) -> Result<Vec<Recent>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT t.key, p.id, p.created_at FROM threads t JOIN posts p ON p.thread = t.key
              AND p.id = (SELECT q.id FROM posts q WHERE q.thread = t.key
                  ORDER BY q.created_at DESC, q.id DESC LIMIT 1)
@@ -88,23 +88,25 @@ impl Db {
     pub async fn forget_events(&self, before: i64, most: i64) -> Result<bool, DbError> {
         let mut tx = self.begin().await?;
         let mut more = false;
-        for (table, old) in [
+        for (table, key, old) in [
             (
                 "arrivals",
+                "thread, key",
                 "received_at < $1 AND seq > 0 AND state != 'new'",
             ),
             (
                 "posts",
+                "channel, id",
                 "created_at < $1 AND message IS NULL AND (told IS NOT NULL OR deleted = 1)",
             ),
-            ("orders", "created_at < $1 AND state = 'done'"),
-            ("buttons", "created_at < $1"),
+            ("orders", "id", "created_at < $1 AND state = 'done'"),
+            ("buttons", "id", "created_at < $1"),
         ] {
             let sql = format!(
-                "DELETE FROM {table} WHERE rowid IN
-                 (SELECT rowid FROM {table} WHERE {old} LIMIT $2)"
+                "DELETE FROM {table} WHERE ({key}) IN
+                 (SELECT {key} FROM {table} WHERE {old} LIMIT $2)"
             );
-            let gone = sqlx::query(sqlx::AssertSqlSafe(sql))
+            let gone = query(sqlx::AssertSqlSafe(sql))
                 .bind(before)
                 .bind(most)
                 .execute(&mut *tx)
@@ -118,7 +120,7 @@ impl Db {
 
     /// It is kept, and starts nothing.
     pub async fn give_up_arrival(&self, seq: i64, state: &str) -> Result<(), DbError> {
-        sqlx::query("UPDATE arrivals SET state = $2 WHERE seq = $1 AND state = 'new'")
+        query("UPDATE arrivals SET state = $2 WHERE seq = $1 AND state = 'new'")
             .bind(seq)
             .bind(state)
             .execute(self.writer())
@@ -128,7 +130,7 @@ impl Db {
 
     /// Events after this place that are not applied yet, oldest first.
     pub async fn new_arrivals(&self, after: i64, most: i64) -> Result<Vec<NewArrival>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT seq, event FROM arrivals WHERE state = 'new' AND seq > $1 ORDER BY seq LIMIT $2",
         )
         .bind(after)
@@ -154,7 +156,7 @@ pub(super) async fn applied(
     state: &str,
     message: Option<&str>,
 ) -> Result<(), DbError> {
-    sqlx::query("UPDATE arrivals SET state = $2, message = $3 WHERE seq = $1 AND state = 'new'")
+    query("UPDATE arrivals SET state = $2, message = $3 WHERE seq = $1 AND state = 'new'")
         .bind(seq)
         .bind(state)
         .bind(message)
@@ -170,7 +172,7 @@ pub(super) async fn forget_words(
     instead: Option<&Event>,
 ) -> Result<(), DbError> {
     let event = instead.map(|event| serde_json::to_string(event).expect("events are plain"));
-    sqlx::query("UPDATE arrivals SET raw = $2, event = $3 WHERE seq = $1")
+    query("UPDATE arrivals SET raw = $2, event = $3 WHERE seq = $1")
         .bind(seq)
         .bind(Vec::new())
         .bind(event)
@@ -191,13 +193,12 @@ async fn insert(tx: &mut Tx, incoming: &Incoming, now: i64) -> Result<u64, DbErr
         }
         Err(_) => (format!("?{}", digest(&incoming.raw)), None, "unknown"),
     };
-    let seq: i64 = sqlx::query(
-        "UPDATE counters SET value = value + 1 WHERE name = 'arrivals' RETURNING value",
-    )
-    .fetch_one(&mut **tx)
-    .await?
-    .try_get(0)?;
-    let stored = sqlx::query(
+    let seq: i64 =
+        query("UPDATE counters SET value = value + 1 WHERE name = 'arrivals' RETURNING value")
+            .fetch_one(&mut **tx)
+            .await?
+            .try_get(0)?;
+    let stored = query(
         "INSERT INTO arrivals (thread, key, raw, received_at, event, seq, state)
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (thread, key) DO NOTHING",
     )

@@ -3,7 +3,7 @@
 use mayfly_domain::{Attachment, AttachmentError, BlobHash, MessageId, NewFile, file_names};
 use sqlx::Row as _;
 
-use super::{Db, DbError, Tx, parse};
+use super::{Db, DbError, Tx, parse, query};
 use crate::clock;
 
 /// Messages that one statement asks for; SQLite takes 32,766 values.
@@ -17,7 +17,7 @@ pub(super) async fn uploaded(
     let names = file_names(named.iter().map(|file| file.name.as_str()));
     let mut files = Vec::new();
     for (file, name) in named.iter().zip(names) {
-        let row = sqlx::query("SELECT size FROM uploads WHERE blob = $1")
+        let row = query("SELECT size FROM uploads WHERE blob = $1")
             .bind(file.blob.as_str())
             .fetch_optional(&mut **tx)
             .await?;
@@ -40,7 +40,7 @@ pub(super) async fn attach(
     files: &[Attachment],
 ) -> Result<(), DbError> {
     for (position, file) in files.iter().enumerate() {
-        sqlx::query(
+        query(
             "INSERT INTO message_files (message, position, name, blob, size)
              VALUES ($1, $2, $3, $4, $5)",
         )
@@ -58,7 +58,7 @@ pub(super) async fn attach(
 impl Db {
     /// A blob is whole in the store; messages may name it from now on.
     pub async fn record_upload(&self, blob: &BlobHash, size: u64) -> Result<(), DbError> {
-        sqlx::query(
+        query(
             "INSERT INTO uploads (blob, size, uploaded_at) VALUES ($1, $2, $3)
              ON CONFLICT (blob) DO UPDATE SET uploaded_at = $3",
         )
@@ -83,7 +83,7 @@ impl Db {
                  ORDER BY message, position",
                 places.join(", ")
             );
-            let query = sqlx::query(sqlx::AssertSqlSafe(sql));
+            let query = query(sqlx::AssertSqlSafe(sql));
             let query = some
                 .iter()
                 .fold(query, |query, id| query.bind(id.to_string()));
@@ -106,7 +106,7 @@ impl Db {
             "SELECT count(*) WHERE {NAMED} OR EXISTS
             (SELECT 1 FROM uploads WHERE blob = $1 AND uploaded_at >= $2)"
         );
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let row = query(sqlx::AssertSqlSafe(sql))
             .bind(blob.as_str())
             .bind(uploaded)
             .fetch_one(self.reader())
@@ -120,7 +120,7 @@ impl Db {
         let mut tx = self.begin().await?;
         let sql =
             format!("DELETE FROM uploads WHERE blob = $1 AND uploaded_at < $2 AND NOT ({NAMED})");
-        sqlx::query(sqlx::AssertSqlSafe(sql))
+        query(sqlx::AssertSqlSafe(sql))
             .bind(blob.as_str())
             .bind(uploaded)
             .execute(&mut *tx)
@@ -128,7 +128,7 @@ impl Db {
         let sql = format!(
             "SELECT count(*) WHERE {NAMED} OR EXISTS (SELECT 1 FROM uploads WHERE blob = $1)"
         );
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let row = query(sqlx::AssertSqlSafe(sql))
             .bind(blob.as_str())
             .fetch_one(&mut *tx)
             .await?;
@@ -139,7 +139,7 @@ impl Db {
 
     /// Uploads that no message names do not travel with a backup.
     pub async fn forget_unnamed_uploads(&self) -> Result<(), DbError> {
-        sqlx::query("DELETE FROM uploads WHERE blob NOT IN (SELECT blob FROM message_files)")
+        query("DELETE FROM uploads WHERE blob NOT IN (SELECT blob FROM message_files)")
             .execute(self.writer())
             .await?;
         Ok(())

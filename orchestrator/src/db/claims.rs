@@ -7,6 +7,7 @@ use super::{
     Db, DbError,
     agents::{Agent, agent_on},
     messages::{self, Message, message},
+    query,
     remote::waits_for_files,
     snapshots::layers_on,
     together::{Together, merge, merged_on},
@@ -64,7 +65,7 @@ impl Db {
         let Some(message) = claimable(&mut tx, id).await? else {
             return Ok(None);
         };
-        let row = sqlx::query(
+        let row = query(
             "UPDATE agents SET generation = generation + 1 WHERE id = $1
              AND NOT EXISTS (SELECT 1 FROM ticks WHERE agent = $1 AND outcome IS NULL)
              RETURNING generation",
@@ -87,7 +88,7 @@ impl Db {
             message,
             started_at: now,
         };
-        sqlx::query(
+        query(
             "INSERT INTO ticks (id, agent, message, retry_of, worker, epoch, generation, phase,
              progress, before, layer, names, started_at, lowers)
              VALUES ($1, $2, $3, (SELECT max(id) FROM ticks WHERE message = $3), $4, $5, $6, $7,
@@ -118,14 +119,12 @@ impl Db {
     pub async fn find_lowers(&self, claim: &Claim) -> Result<Vec<LayerId>, DbError> {
         let mut tx = self.begin().await?;
         let lowers = layers_on(&mut tx, claim.agent.head).await?;
-        sqlx::query(
-            "UPDATE ticks SET lowers = $3 WHERE id = $1 AND generation = $2 AND outcome IS NULL",
-        )
-        .bind(claim.tick.to_string())
-        .bind(claim.generation)
-        .bind(serde_json::json!(lowers).to_string())
-        .execute(&mut *tx)
-        .await?;
+        query("UPDATE ticks SET lowers = $3 WHERE id = $1 AND generation = $2 AND outcome IS NULL")
+            .bind(claim.tick.to_string())
+            .bind(claim.generation)
+            .bind(serde_json::json!(lowers).to_string())
+            .execute(&mut *tx)
+            .await?;
         tx.commit().await?;
         Ok(lowers)
     }
@@ -133,7 +132,7 @@ impl Db {
     /// The tick's program is about to be started, in this image. False where more came for its
     /// message since the claim: what comes from now on is too late for it.
     pub async fn enter_run(&self, claim: &Claim, image: &str) -> Result<bool, DbError> {
-        let row = sqlx::query(
+        let row = query(
             "UPDATE ticks SET phase = CASE WHEN grown = 0 THEN $3 ELSE phase END, progress = $3,
                image = $4
              WHERE id = $1 AND generation = $2 AND outcome IS NULL RETURNING grown",
@@ -159,7 +158,7 @@ async fn claimable(
          ORDER BY m.seq, m.id LIMIT 1",
         messages::COLUMNS
     );
-    let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+    let row = query(sqlx::AssertSqlSafe(sql))
         .bind(agent.to_string())
         .fetch_optional(&mut *connection)
         .await?;

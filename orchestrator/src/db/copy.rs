@@ -11,7 +11,7 @@ use std::{
 use mayfly_domain::{AgentId, BaseId, BlobHash, LayerId, TickId};
 use sqlx::{AnyConnection, Connection as _, Row as _, any::install_default_drivers};
 
-use super::{Db, DbError, ids, images::ImageInUse, parse, pins::Pin, reason};
+use super::{Db, DbError, Dialect, error::reason, ids, images::ImageInUse, parse, pins::Pin};
 use crate::clock;
 
 /// So often a copy is made anew because garbage collection was quicker.
@@ -39,6 +39,9 @@ impl Db {
     /// Nobody waits for the copy, so the pin comes after it: where something it names is gone by
     /// then, it is made anew.
     pub async fn copy_to(&self, path: &Path) -> Result<(Named, Pin), DbError> {
+        if self.dialect == Dialect::Postgres {
+            return Err(DbError::NoCopy);
+        }
         for _ in 0..ATTEMPTS {
             self.vacuum_into(path).await?;
             let named = Named::read(path).await?;
@@ -295,12 +298,16 @@ pub(super) async fn keep_before_upgrade(
         _ => {}
     }
     vacuum_into(connection, &aside).await?;
-    let file = File::open(&aside)?;
-    file.sync_all()?;
-    std::fs::rename(&aside, &kept)?;
-    File::open(path.parent().unwrap_or(path))?.sync_all()?;
+    put_in_place(&aside, &kept)?;
     tracing::info!(kept = %kept.display(), "the database is upgraded: this is how it was before");
     Ok(())
+}
+
+/// A crash leaves a whole copy or none.
+pub(super) fn put_in_place(aside: &Path, kept: &Path) -> io::Result<()> {
+    File::open(aside)?.sync_all()?;
+    std::fs::rename(aside, kept)?;
+    File::open(kept.parent().unwrap_or(kept))?.sync_all()
 }
 
 /// The copy made by the first upgrade beyond a version.
@@ -320,7 +327,7 @@ pub(super) fn kept_before(path: &Path, ours: &str) -> Option<PathBuf> {
     Some(before(path, &version.join(".")))
 }
 
-fn before(path: &Path, what: &str) -> PathBuf {
+pub(super) fn before(path: &Path, what: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".before-{what}"));
     name.into()
@@ -328,13 +335,14 @@ fn before(path: &Path, what: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Place, *};
 
     #[tokio::test]
     async fn an_older_database_is_kept_before_it_is_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mayfly.db");
-        Db::open(&path).await.unwrap().close().await;
+        let place = Place::Embedded(path.clone());
+        Db::open(&place).await.unwrap().close().await;
         let kept = before(&path, env!("CARGO_PKG_VERSION"));
         assert!(!kept.exists(), "a new one needs none");
         let url = format!("sqlite://{}?mode=rw", path.display());
@@ -353,9 +361,9 @@ mod tests {
     async fn a_database_with_a_program_in_it_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mayfly.db");
-        let db = Db::open(&path).await.unwrap();
+        let db = Db::open(&Place::Embedded(path.clone())).await.unwrap();
         let trigger = "CREATE TRIGGER t AFTER INSERT ON agents BEGIN DELETE FROM agents; END";
-        sqlx::query(trigger).execute(db.writer()).await.unwrap();
+        sqlx::query(trigger).execute(&db.write).await.unwrap();
         db.close().await;
         assert!(judge(&path).await.unwrap().unwrap().contains("trigger"));
     }

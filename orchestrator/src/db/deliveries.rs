@@ -3,12 +3,12 @@
 use mayfly_domain::{
     AgentId, DeliveryId, MessageId, Reply, ReplyFile, ThreadId, ThreadKey, TickId, chat::Button,
 };
-use sqlx::{Any, Row as _, any::AnyRow};
+use sqlx::{Row as _, any::AnyRow};
 
 use super::{
     Db, DbError, Tx,
     orders::{Said, say},
-    parse, parse_opt,
+    parse, parse_opt, query,
 };
 use crate::clock;
 
@@ -170,7 +170,7 @@ fn undelivered(row: &AnyRow) -> Result<Undelivered, DbError> {
 }
 
 pub(super) async fn owe(tx: &mut Tx, delivery: &NewDelivery) -> Result<(), DbError> {
-    sqlx::query(
+    query(
         "INSERT INTO deliveries (id, thread, message, tick, kind, text, created_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
     )
@@ -184,7 +184,7 @@ pub(super) async fn owe(tx: &mut Tx, delivery: &NewDelivery) -> Result<(), DbErr
     .execute(&mut **tx)
     .await?;
     for (position, file) in delivery.reply.files.iter().enumerate() {
-        sqlx::query(
+        query(
             "INSERT INTO delivery_files (delivery, position, name, blob, size)
              VALUES ($1, $2, $3, $4, $5)",
         )
@@ -212,7 +212,7 @@ impl Db {
             whose.condition(4)
         );
         let now = clock::unix_ms();
-        let query = sqlx::query::<Any>(sqlx::AssertSqlSafe(sql))
+        let query = query(sqlx::AssertSqlSafe(sql))
             .bind(now)
             // Written before the clock stepped back.
             .bind(now + clock::LONGEST_PAUSE)
@@ -269,7 +269,7 @@ impl Db {
         more: &[Said],
     ) -> Result<(), DbError> {
         let mut tx = self.begin().await?;
-        let row = sqlx::query(
+        let row = query(
             "UPDATE deliveries SET state = 'sent', platform_id = $2, sent_at = $3
              WHERE id = $1 AND state = 'owed' RETURNING thread",
         )
@@ -279,7 +279,7 @@ impl Db {
         .fetch_optional(&mut *tx)
         .await?;
         // What it was made of is not needed any more; its posts are known by themselves.
-        sqlx::query("DELETE FROM parts WHERE delivery = $1")
+        query("DELETE FROM parts WHERE delivery = $1")
             .bind(owed.id.to_string())
             .execute(&mut *tx)
             .await?;
@@ -296,7 +296,7 @@ impl Db {
 
     /// It is looked at again at `next_at`, and this was no failure.
     pub async fn delivery_waits(&self, id: DeliveryId, next_at: i64) -> Result<(), DbError> {
-        sqlx::query("UPDATE deliveries SET next_at = $2 WHERE id = $1 AND state = 'owed'")
+        query("UPDATE deliveries SET next_at = $2 WHERE id = $1 AND state = 'owed'")
             .bind(id.to_string())
             .bind(next_at)
             .execute(self.writer())
@@ -321,7 +321,7 @@ impl Db {
         next_at: Option<i64>,
     ) -> Result<(), DbError> {
         let state = if next_at.is_some() { "owed" } else { "parked" };
-        sqlx::query(
+        query(
             "UPDATE deliveries SET state = $2, reason = $3, next_at = $4, attempts = attempts + 1
              WHERE id = $1",
         )
@@ -340,7 +340,7 @@ impl Db {
         agent: AgentId,
         most: i64,
     ) -> Result<Vec<Undelivered>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT d.id, m.id, d.created_at, COALESCE(d.reason, ''),
                substr(ltrim(d.text), 1, 256)
              FROM deliveries d JOIN threads t ON t.id = d.thread
@@ -380,7 +380,7 @@ impl Db {
         );
         let mut count = 0;
         for sql in [tries, again] {
-            let done = sqlx::query(sqlx::AssertSqlSafe(sql))
+            let done = query(sqlx::AssertSqlSafe(sql))
                 .bind(id)
                 .execute(&mut *tx)
                 .await?;
@@ -392,14 +392,14 @@ impl Db {
 
     /// How many deliveries are owed.
     pub async fn count_owed(&self) -> Result<i64, DbError> {
-        let row = sqlx::query("SELECT count(*) FROM deliveries WHERE state = 'owed'")
+        let row = query("SELECT count(*) FROM deliveries WHERE state = 'owed'")
             .fetch_one(self.reader())
             .await?;
         Ok(row.try_get(0)?)
     }
 
     async fn files_of(&self, delivery: &str) -> Result<Vec<ReplyFile>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT name, blob, size FROM delivery_files WHERE delivery = $1 ORDER BY position",
         )
         .bind(delivery)

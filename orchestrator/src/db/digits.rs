@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Db, DbError, ids};
+use super::{Db, DbError, ids, query};
 
 /// As the indexes `agents_end` and `ticks_end` have it: the last 8 digits, last first.
 const REVERSED: &str = "(substr(id, 36, 1) || substr(id, 35, 1) || substr(id, 34, 1) || substr(id, 33, 1) \
@@ -22,7 +22,7 @@ impl Db {
             "SELECT id FROM {table} WHERE {REVERSED} >= $1 AND {REVERSED} < $2
              AND REPLACE(id, '-', '') LIKE $3 {also} LIMIT 2"
         );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let rows = query(sqlx::AssertSqlSafe(sql))
             .bind(&from)
             // Sorts after every digit.
             .bind(format!("{from}~"))

@@ -7,7 +7,7 @@ use super::{
     Db, DbError, Tx,
     claims::Claim,
     deliveries::{NewDelivery, owe},
-    parse,
+    parse, query,
 };
 use crate::{
     clock,
@@ -89,7 +89,7 @@ impl Db {
         if let Some(size) = snapshot.layer {
             insert_layer(&mut tx, &claim.layer, size, now).await?;
         }
-        sqlx::query(
+        query(
             "INSERT INTO snapshots (id, agent, base, parent, tick, layer, session, created_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         )
@@ -103,7 +103,7 @@ impl Db {
         .bind(now)
         .execute(&mut *tx)
         .await?;
-        let moved = sqlx::query(
+        let moved = query(
             "UPDATE agents SET head = $2 WHERE id = $1 AND COALESCE(head, '') = $3
              AND removed_at IS NULL",
         )
@@ -145,7 +145,7 @@ impl Db {
 
     /// The removal of a closed tick's sandbox is proved.
     pub async fn mark_removed(&self, id: TickId) -> Result<(), DbError> {
-        sqlx::query("UPDATE ticks SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL")
+        query("UPDATE ticks SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL")
             .bind(id.to_string())
             .bind(clock::unix_ms())
             .execute(self.writer())
@@ -160,7 +160,7 @@ pub(super) async fn insert_layer(
     size: LayerSize,
     now: i64,
 ) -> Result<(), DbError> {
-    sqlx::query("INSERT INTO layers (id, bytes, inodes, created_at) VALUES ($1, $2, $3, $4)")
+    query("INSERT INTO layers (id, bytes, inodes, created_at) VALUES ($1, $2, $3, $4)")
         .bind(layer.as_str())
         .bind(size.bytes as i64)
         .bind(size.inodes as i64)
@@ -180,7 +180,7 @@ async fn close(
 ) -> Result<bool, DbError> {
     let now = clock::unix_ms();
     let layer = snapshot.and_then(|s| s.layer).unwrap_or_default();
-    let row = sqlx::query(
+    let row = query(
         "UPDATE ticks SET outcome = $3, changes = $4, notice = $5, exit_code = $6,
            removed_at = CASE WHEN $7 = 1 THEN $8 ELSE removed_at END, notes = $9, phase_ms = $10,
            output_bytes = $11, layer_bytes = $12, layer_inodes = $13, after = $14, ended_at = $8,
@@ -211,7 +211,7 @@ async fn close(
     match &end.message {
         MessageFate::Again { .. } if stopped => settle_stopped(tx, id, &message, now).await?,
         MessageFate::Settled(outcome, reason) => {
-            sqlx::query(
+            query(
                 "UPDATE messages SET outcome = $2, reason = $3, settled_at = $4
                  WHERE id = $1 AND outcome IS NULL",
             )
@@ -223,14 +223,12 @@ async fn close(
             .await?;
         }
         MessageFate::Again { at, counts } => {
-            sqlx::query(
-                "UPDATE messages SET claimable_at = $2, attempts = attempts + $3 WHERE id = $1",
-            )
-            .bind(&message)
-            .bind(*at)
-            .bind(i64::from(*counts))
-            .execute(&mut **tx)
-            .await?;
+            query("UPDATE messages SET claimable_at = $2, attempts = attempts + $3 WHERE id = $1")
+                .bind(&message)
+                .bind(*at)
+                .bind(i64::from(*counts))
+                .execute(&mut **tx)
+                .await?;
         }
     }
     if let Some(delivery) = &end.delivery {
@@ -246,20 +244,19 @@ async fn settle_stopped(tx: &mut Tx, tick: TickId, message: &str, now: i64) -> R
         Apology::Stopped,
         Changes::Discarded.as_str()
     );
-    sqlx::query("UPDATE ticks SET outcome = $2, notice = $3 WHERE id = $1")
+    query("UPDATE ticks SET outcome = $2, notice = $3 WHERE id = $1")
         .bind(tick.to_string())
         .bind(TickOutcome::Cancelled.as_str())
         .bind(&notice)
         .execute(&mut **tx)
         .await?;
-    let row = sqlx::query(
-        "UPDATE messages SET outcome = $2, settled_at = $3 WHERE id = $1 RETURNING thread",
-    )
-    .bind(message)
-    .bind(MessageOutcome::Noticed.as_str())
-    .bind(now)
-    .fetch_one(&mut **tx)
-    .await?;
+    let row =
+        query("UPDATE messages SET outcome = $2, settled_at = $3 WHERE id = $1 RETURNING thread")
+            .bind(message)
+            .bind(MessageOutcome::Noticed.as_str())
+            .bind(now)
+            .fetch_one(&mut **tx)
+            .await?;
     let thread = parse("messages", message, "thread", &row.try_get::<String, _>(0)?)?;
     let id = parse("messages", message, "id", message)?;
     owe(tx, &NewDelivery::notice(thread, id, Some(tick), notice)).await

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use mayfly_domain::{AgentId, SnapshotId, TickId};
 use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
-use super::{Db, DbError, ids, parse, parse_opt};
+use super::{Db, DbError, ids, parse, parse_opt, query};
 
 /// One state of an agent's own or inherited history.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Db {
              LEFT JOIN merges m ON m.snapshot = s.id
              LEFT JOIN layers whole ON whole.id = m.layer"
         );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let rows = query(sqlx::AssertSqlSafe(sql))
             .bind(agent.to_string())
             .fetch_all(self.reader())
             .await?;
@@ -76,7 +76,7 @@ impl Db {
                WHEN EXISTS (SELECT 1 FROM snapshots WHERE id = $2 AND agent = $1) THEN 1
                WHEN $2 IN (SELECT id FROM history) THEN 1 ELSE 0 END"
         );
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let row = query(sqlx::AssertSqlSafe(sql))
             .bind(agent.to_string())
             .bind(state.to_string())
             .fetch_one(self.reader())
@@ -86,7 +86,7 @@ impl Db {
 
     /// How the heads of the agent and of its living forks were moved, oldest first.
     pub async fn moves(&self, agent: AgentId) -> Result<Vec<Move>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT agent, at, from_snapshot, to_snapshot, reason FROM head_moves
              WHERE agent = $1 OR (reason = 'fork' AND agent IN
                (SELECT id FROM agents WHERE forked_from = $1 AND removed_at IS NULL))
@@ -112,7 +112,7 @@ impl Db {
 
     /// The agent, what it was forked from, and so on; then every fork of any of these.
     pub async fn kin(&self, agent: AgentId) -> Result<HashSet<AgentId>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "WITH RECURSIVE up (id, forked_from) AS (
                SELECT id, forked_from FROM agents WHERE id = $1
                UNION SELECT a.id, a.forked_from FROM up JOIN agents a ON a.id = up.forked_from
@@ -196,7 +196,7 @@ pub(super) async fn busy_on(
     connection: &mut AnyConnection,
     agent: AgentId,
 ) -> Result<bool, DbError> {
-    let row = sqlx::query("SELECT count(*) FROM ticks WHERE agent = $1 AND outcome IS NULL")
+    let row = query("SELECT count(*) FROM ticks WHERE agent = $1 AND outcome IS NULL")
         .bind(agent.to_string())
         .fetch_one(connection)
         .await?;

@@ -2,7 +2,7 @@
 
 use sqlx::Row as _;
 
-use super::{Db, DbError};
+use super::{Db, DbError, query};
 
 /// An image that a living agent needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct ImageInUse {
 impl Db {
     /// Images that living agents stand on.
     pub async fn images_in_use(&self) -> Result<Vec<ImageInUse>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT image, created_at, registry FROM bases
               WHERE image IN (SELECT image FROM agents WHERE removed_at IS NULL) ORDER BY image",
         )
@@ -37,7 +37,7 @@ impl Db {
 
     /// The registry's name of an image, where one was recorded.
     pub async fn registry_of(&self, image: &str) -> Result<Option<String>, DbError> {
-        let row = sqlx::query("SELECT registry FROM bases WHERE image = $1")
+        let row = query("SELECT registry FROM bases WHERE image = $1")
             .bind(image)
             .fetch_optional(self.reader())
             .await?;
@@ -47,7 +47,7 @@ impl Db {
     /// Records which registry gives an image again. What was known once stays: an image that came
     /// back from an archive has forgotten it.
     pub async fn set_registry(&self, image: &str, registry: &str) -> Result<(), DbError> {
-        sqlx::query("UPDATE bases SET registry = $2 WHERE image = $1")
+        query("UPDATE bases SET registry = $2 WHERE image = $1")
             .bind(image)
             .bind(registry)
             .execute(self.writer())

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use mayfly_domain::InstallationId;
 use sqlx::Row as _;
 
-use super::{Db, DbError, parse};
+use super::{Db, DbError, parse, query};
 use crate::{clock, sandbox::Names};
 
 /// The binding of a data dir to one place.
@@ -30,14 +30,24 @@ pub struct Installation {
     pub minimum_version: String,
 }
 
+/// The oldest version that may open a database made by this one: a contracting migration raises it,
+/// here and in the row.
+const OLDEST: &str = "0.1.0";
+
+/// A version's numbers, to be compared.
+pub(crate) fn version(text: &str) -> Vec<u64> {
+    text.split('.')
+        .map(|part| part.parse().unwrap_or(0))
+        .collect()
+}
+
 impl Db {
     /// The stored identity, if any.
     pub async fn installation(&self) -> Result<Option<Installation>, DbError> {
-        let row = sqlx::query(
-            "SELECT id, machine_id, data_dir, engine_id, minimum_version FROM installation",
-        )
-        .fetch_optional(self.reader())
-        .await?;
+        let row =
+            query("SELECT id, machine_id, data_dir, engine_id, minimum_version FROM installation")
+                .fetch_optional(self.reader())
+                .await?;
         let Some(row) = row else { return Ok(None) };
         let id: String = row.try_get(0)?;
         Ok(Some(Installation {
@@ -51,19 +61,38 @@ impl Db {
         }))
     }
 
-    /// Makes the installation of an empty database.
+    /// Tells later versions which was the newest that opened this database.
+    pub(super) async fn sign(&self) -> Result<(), DbError> {
+        let row = query("SELECT written_by FROM installation")
+            .fetch_optional(self.reader())
+            .await?;
+        let Some(row) = row else { return Ok(()) };
+        let known: String = row.try_get(0)?;
+        let ours = env!("CARGO_PKG_VERSION");
+        if version(&known) >= version(ours) {
+            return Ok(());
+        }
+        query("UPDATE installation SET written_by = $1 WHERE written_by = $2")
+            .bind(ours)
+            .bind(known)
+            .execute(self.writer())
+            .await?;
+        Ok(())
+    }
+
+    /// Makes the installation of an empty database, once.
     pub async fn create_installation(&self, binding: &Binding) -> Result<InstallationId, DbError> {
         let id = InstallationId::new();
         let version = env!("CARGO_PKG_VERSION");
-        sqlx::query(
+        query(
             "INSERT INTO installation
              (id, machine_id, data_dir, minimum_version, written_by, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6)",
+             SELECT $1, $2, $3, $4, $5, $6 WHERE NOT EXISTS (SELECT 1 FROM installation)",
         )
         .bind(id.to_string())
         .bind(&binding.machine_id)
         .bind(&binding.data_dir)
-        .bind("0.1.0")
+        .bind(OLDEST)
         .bind(version)
         .bind(clock::unix_ms())
         .execute(self.writer())
@@ -81,25 +110,23 @@ impl Db {
             volumes: Vec::new(),
             sockets: PathBuf::new(),
         };
-        sqlx::query("UPDATE ticks SET names = $1 WHERE removed_at IS NULL")
+        query("UPDATE ticks SET names = $1 WHERE removed_at IS NULL")
             .bind(serde_json::to_string(&nothing).expect("names are plain"))
             .execute(&mut *tx)
             .await?;
-        sqlx::query(
-            "UPDATE installation SET id = $1, machine_id = $2, data_dir = $3, engine_id = NULL",
-        )
-        .bind(id.to_string())
-        .bind(&binding.machine_id)
-        .bind(&binding.data_dir)
-        .execute(&mut *tx)
-        .await?;
+        query("UPDATE installation SET id = $1, machine_id = $2, data_dir = $3, engine_id = NULL")
+            .bind(id.to_string())
+            .bind(&binding.machine_id)
+            .bind(&binding.data_dir)
+            .execute(&mut *tx)
+            .await?;
         tx.commit().await?;
         Ok(id)
     }
 
     /// Remembers the engine at its first answer.
     pub async fn bind_engine(&self, engine: &str) -> Result<(), DbError> {
-        sqlx::query("UPDATE installation SET engine_id = $1 WHERE engine_id IS NULL")
+        query("UPDATE installation SET engine_id = $1 WHERE engine_id IS NULL")
             .bind(engine)
             .execute(self.writer())
             .await?;
@@ -108,24 +135,31 @@ impl Db {
 
     /// A new start of a worker: its epoch. Ticks of its earlier epochs are dead.
     pub async fn start_worker(&self, worker: &str, lease: Duration) -> Result<i64, DbError> {
-        let row = sqlx::query(
-            "INSERT INTO workers (id, epoch, expires_at) VALUES ($1, 1, $2)
-             ON CONFLICT (id) DO UPDATE SET epoch = workers.epoch + 1, expires_at = $2
+        let sql = format!(
+            "INSERT INTO workers (id, epoch, expires_at) VALUES ($1, 1, {} + $2)
+             ON CONFLICT (id) DO UPDATE SET epoch = workers.epoch + 1,
+               expires_at = excluded.expires_at
              RETURNING epoch",
-        )
-        .bind(worker)
-        .bind(clock::unix_ms() + lease.as_millis() as i64)
-        .fetch_one(self.writer())
-        .await?;
+            self.dialect.now()
+        );
+        let row = query(sqlx::AssertSqlSafe(sql))
+            .bind(worker)
+            .bind(lease.as_millis() as i64)
+            .fetch_one(self.writer())
+            .await?;
         Ok(row.try_get(0)?)
     }
 
     /// Renews the one lease a worker holds for all its ticks. False if a later start took over.
     pub async fn renew(&self, worker: &str, epoch: i64, lease: Duration) -> Result<bool, DbError> {
-        let done = sqlx::query("UPDATE workers SET expires_at = $3 WHERE id = $1 AND epoch = $2")
+        let sql = format!(
+            "UPDATE workers SET expires_at = {} + $3 WHERE id = $1 AND epoch = $2",
+            self.dialect.now()
+        );
+        let done = query(sqlx::AssertSqlSafe(sql))
             .bind(worker)
             .bind(epoch)
-            .bind(clock::unix_ms() + lease.as_millis() as i64)
+            .bind(lease.as_millis() as i64)
             .execute(self.writer())
             .await?;
         Ok(done.rows_affected() == 1)

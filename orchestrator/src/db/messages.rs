@@ -12,7 +12,7 @@ use super::{
     Db, DbError, Tx,
     attachments::{attach, uploaded},
     deliveries::{NewDelivery, owe},
-    ids, parse, parse_opt,
+    ids, parse, parse_opt, query,
     together::release,
 };
 use crate::clock;
@@ -147,7 +147,7 @@ impl Lane {
     /// Takes the next place, where a living agent has the thread. The thread's row is taken first:
     /// commit order becomes lane order.
     pub(super) async fn of(tx: &mut Tx, thread: &ThreadKey) -> Result<Option<Lane>, DbError> {
-        let row = sqlx::query(
+        let row = query(
             "UPDATE threads SET next_seq = next_seq + 1 WHERE key = $1
              AND EXISTS (SELECT 1 FROM agents a WHERE a.id = threads.agent AND a.removed_at IS NULL)
              RETURNING id, agent, next_seq",
@@ -176,7 +176,7 @@ pub(super) async fn insert_message(
 ) -> Result<(), DbError> {
     let now = clock::unix_ms();
     let words_of = words_of.map(|author| serde_json::json!(author).to_string());
-    sqlx::query(
+    query(
         "INSERT INTO messages (id, agent, thread, seq, author_id, author_name, text, created_at,
          claimable_at, words_of) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     )
@@ -207,13 +207,12 @@ impl Db {
         let Some(lane) = Lane::of(&mut tx, &arrival.thread).await? else {
             return Ok(Acceptance::NoAgent);
         };
-        let earlier = sqlx::query(
-            "SELECT a.message, a.raw FROM arrivals a WHERE a.thread = $1 AND a.key = $2",
-        )
-        .bind(lane.thread.to_string())
-        .bind(&arrival.key)
-        .fetch_optional(&mut *tx)
-        .await?;
+        let earlier =
+            query("SELECT a.message, a.raw FROM arrivals a WHERE a.thread = $1 AND a.key = $2")
+                .bind(lane.thread.to_string())
+                .bind(&arrival.key)
+                .fetch_optional(&mut *tx)
+                .await?;
         if let Some(earlier) = earlier {
             let raw: Vec<u8> = earlier.try_get(1)?;
             let message: Option<String> = earlier.try_get(0)?;
@@ -235,7 +234,7 @@ impl Db {
         if let Err(error) = limits.check(&files) {
             return Ok(Acceptance::Files(error));
         }
-        sqlx::query(
+        query(
             "INSERT INTO arrivals (thread, key, raw, message, received_at)
              VALUES ($1, $2, $3, $4, $5)",
         )
@@ -250,7 +249,7 @@ impl Db {
             let NewMessage { author, text, .. } = message;
             insert_message(&mut tx, &lane, id, (author, None), text, Duration::ZERO).await?;
             if let Some(sandbox) = &message.sandbox {
-                sqlx::query("UPDATE messages SET sandbox = $2 WHERE id = $1")
+                query("UPDATE messages SET sandbox = $2 WHERE id = $1")
                     .bind(id.to_string())
                     .bind(sandbox.to_string())
                     .execute(&mut *tx)
@@ -270,7 +269,7 @@ impl Db {
     /// One message.
     pub async fn message(&self, id: MessageId) -> Result<Option<Message>, DbError> {
         let sql = format!("SELECT {COLUMNS} FROM messages m WHERE m.id = $1");
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let row = query(sqlx::AssertSqlSafe(sql))
             .bind(id.to_string())
             .fetch_optional(self.reader())
             .await?;
@@ -283,7 +282,7 @@ impl Db {
             "SELECT {COLUMNS} FROM messages m WHERE m.agent = $1 AND m.outcome IS NULL
              ORDER BY m.seq, m.id LIMIT 1"
         );
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let row = query(sqlx::AssertSqlSafe(sql))
             .bind(agent.to_string())
             .fetch_optional(self.reader())
             .await?;
@@ -296,7 +295,7 @@ impl Db {
                (SELECT 1 FROM ticks o WHERE o.agent = m.agent AND o.outcome IS NULL)
              ORDER BY m.created_at, m.id";
         let sql = format!("{WAITING} {rest}");
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let rows = query(sqlx::AssertSqlSafe(sql))
             .fetch_all(self.reader())
             .await?;
         rows.iter().map(waiting).collect()
@@ -305,7 +304,7 @@ impl Db {
     /// One lane; none if nothing waits in it.
     pub async fn lane_to_run(&self, agent: AgentId) -> Result<Option<Waiting>, DbError> {
         let sql = format!("{WAITING} AND m.agent = $1");
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let row = query(sqlx::AssertSqlSafe(sql))
             .bind(agent.to_string())
             .fetch_optional(self.reader())
             .await?;
@@ -323,7 +322,7 @@ impl Db {
 
     /// Open messages of the same agent before this one.
     pub async fn ahead_of(&self, of: &Message) -> Result<i64, DbError> {
-        let row = sqlx::query(
+        let row = query(
             "SELECT count(*) FROM messages WHERE agent = $1 AND outcome IS NULL AND seq < $2",
         )
         .bind(of.agent.to_string())
@@ -335,7 +334,7 @@ impl Db {
 
     /// Messages whose ids end with these characters: parked ones, and those whose reply is.
     pub async fn parked_ending(&self, suffix: &str) -> Result<Vec<MessageId>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT id FROM messages WHERE REPLACE(id, '-', '') LIKE $1 AND id IN
                (SELECT id FROM messages WHERE outcome = 'parked'
                 UNION SELECT message FROM deliveries WHERE state = 'parked') LIMIT 2",
@@ -348,7 +347,7 @@ impl Db {
 
     /// Opens a parked message again with fresh attempts. False if it is not parked any more.
     pub async fn unpark(&self, id: MessageId) -> Result<bool, DbError> {
-        let done = sqlx::query(
+        let done = query(
             "UPDATE messages SET outcome = NULL, reason = NULL, settled_at = NULL, attempts = 0,
              wait_noticed = 0, claimable_at = $2 WHERE id = $1 AND outcome = 'parked'
              AND EXISTS (SELECT 1 FROM agents a WHERE a.id = messages.agent AND a.removed_at IS NULL)",
@@ -368,7 +367,7 @@ impl Db {
     ) -> Result<Vec<MessageId>, DbError> {
         let now = clock::unix_ms();
         let mut tx = self.begin().await?;
-        let rows = sqlx::query(
+        let rows = query(
             "UPDATE messages SET outcome = 'withdrawn', reason = $2, settled_at = $3
              WHERE agent = $1 AND outcome IS NULL AND NOT EXISTS
                (SELECT 1 FROM ticks t WHERE t.message = messages.id AND t.outcome IS NULL)
@@ -409,7 +408,7 @@ impl Db {
         notice: &str,
     ) -> Result<(), DbError> {
         let mut tx = self.begin().await?;
-        let done = sqlx::query(
+        let done = query(
             "UPDATE messages SET outcome = $4, reason = $2, settled_at = $3
              WHERE id = $1 AND outcome IS NULL AND NOT EXISTS
                (SELECT 1 FROM ticks t WHERE t.message = messages.id AND t.outcome IS NULL)",
@@ -433,7 +432,7 @@ impl Db {
     /// Tells a thread once that its message waits for an engine or an image. Not an outcome.
     pub async fn notice_waiting(&self, of: &Message, notice: &str) -> Result<(), DbError> {
         let mut tx = self.begin().await?;
-        let first = sqlx::query(
+        let first = query(
             "UPDATE messages SET wait_noticed = 1 WHERE id = $1 AND wait_noticed = 0
              AND outcome IS NULL",
         )

@@ -13,6 +13,7 @@ use super::{
     messages::Lane,
     parse,
     parts::keep_ours,
+    query,
 };
 use crate::{
     clock,
@@ -120,7 +121,7 @@ async fn insert(
     ask: &Ask,
 ) -> Result<MessageId, DbError> {
     let id = MessageId::new();
-    sqlx::query(
+    query(
         "INSERT INTO orders (id, thread, author, command, created_at) VALUES ($1, $2, $3, $4, $5)",
     )
     .bind(id.to_string())
@@ -136,7 +137,7 @@ async fn insert(
 /// A press becomes a command, if it is the first on its question, and is answered if its button is
 /// forgotten. False if it is none of ours.
 pub(super) async fn press(tx: &mut AnyConnection, pressed: &Pressed) -> Result<bool, DbError> {
-    let row = sqlx::query("SELECT thread, action, question FROM buttons WHERE id = $1")
+    let row = query("SELECT thread, action, question FROM buttons WHERE id = $1")
         .bind(&pressed.button)
         .fetch_optional(&mut *tx)
         .await?;
@@ -151,7 +152,7 @@ pub(super) async fn press(tx: &mut AnyConnection, pressed: &Pressed) -> Result<b
             id: pressed.button.clone(),
             column: "action",
         })?;
-    let first = sqlx::query(
+    let first = query(
         "UPDATE buttons SET pressed_at = $2, pressed_by = $3 WHERE id = $1 AND NOT EXISTS
            (SELECT 1 FROM buttons o WHERE o.question = $4 AND o.pressed_at IS NOT NULL)",
     )
@@ -172,7 +173,7 @@ pub(super) async fn press(tx: &mut AnyConnection, pressed: &Pressed) -> Result<b
 }
 
 async fn stale(tx: &mut AnyConnection, pressed: &Pressed) -> Result<bool, DbError> {
-    let thread = sqlx::query("SELECT id FROM threads WHERE key = $1")
+    let thread = query("SELECT id FROM threads WHERE key = $1")
         .bind(pressed.thread.to_string())
         .fetch_optional(&mut *tx)
         .await?;
@@ -188,7 +189,7 @@ async fn stale(tx: &mut AnyConnection, pressed: &Pressed) -> Result<bool, DbErro
 impl Db {
     /// Commands that are to be done, oldest first.
     pub async fn open_orders(&self) -> Result<Vec<OpenOrder>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT o.id, t.key, t.agent, o.author, o.command, o.state FROM orders o
              JOIN threads t ON t.id = o.thread WHERE o.state != 'done' ORDER BY o.created_at, o.id",
         )
@@ -213,7 +214,7 @@ impl Db {
 
     /// Somebody pressed it who may not: it is as it was.
     pub async fn unpress(&self, button: &str) -> Result<(), DbError> {
-        sqlx::query("UPDATE buttons SET pressed_at = NULL, pressed_by = NULL WHERE id = $1")
+        query("UPDATE buttons SET pressed_at = NULL, pressed_by = NULL WHERE id = $1")
             .bind(button)
             .execute(self.writer())
             .await?;
@@ -222,7 +223,7 @@ impl Db {
 
     /// It is about to be done.
     pub async fn order_begun(&self, id: MessageId) -> Result<(), DbError> {
-        sqlx::query("UPDATE orders SET state = 'begun' WHERE id = $1 AND state = 'new'")
+        query("UPDATE orders SET state = 'begun' WHERE id = $1 AND state = 'new'")
             .bind(id.to_string())
             .execute(self.writer())
             .await?;
@@ -240,7 +241,7 @@ impl Db {
     /// It is done, and this is owed for it in its thread.
     pub async fn order_done(&self, id: MessageId, said: Option<&Said>) -> Result<(), DbError> {
         let mut tx = self.begin().await?;
-        let row = sqlx::query(
+        let row = query(
             "UPDATE orders SET state = 'done' WHERE id = $1 AND state != 'done' RETURNING thread",
         )
         .bind(id.to_string())
@@ -269,7 +270,7 @@ impl Db {
         fresh: &Agent,
     ) -> Result<bool, DbError> {
         let mut tx = self.begin().await?;
-        let moved = sqlx::query(
+        let moved = query(
             "UPDATE threads SET key = $2 WHERE key = $1 AND NOT EXISTS
                (SELECT 1 FROM messages m WHERE m.thread = threads.id AND m.outcome IS NULL)
              RETURNING id",
@@ -292,7 +293,7 @@ impl Db {
                 "UPDATE {table} SET thread = (SELECT id FROM threads WHERE key = $1)
                  WHERE thread = $2 {open}"
             );
-            sqlx::query(sqlx::AssertSqlSafe(sql))
+            query(sqlx::AssertSqlSafe(sql))
                 .bind(thread.to_string())
                 .bind(&moved)
                 .execute(&mut *tx)
@@ -304,17 +305,16 @@ impl Db {
 
     /// Who opened a thread: the author of its first message.
     pub async fn opener(&self, agent: AgentId) -> Result<Option<String>, DbError> {
-        let row =
-            sqlx::query("SELECT author_id FROM messages WHERE agent = $1 ORDER BY seq, id LIMIT 1")
-                .bind(agent.to_string())
-                .fetch_optional(self.reader())
-                .await?;
+        let row = query("SELECT author_id FROM messages WHERE agent = $1 ORDER BY seq, id LIMIT 1")
+            .bind(agent.to_string())
+            .fetch_optional(self.reader())
+            .await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// The newest parked message of an agent.
     pub async fn newest_parked(&self, agent: AgentId) -> Result<Option<MessageId>, DbError> {
-        let row = sqlx::query(
+        let row = query(
             "SELECT id FROM messages WHERE agent = $1 AND outcome = 'parked'
              ORDER BY seq DESC LIMIT 1",
         )
@@ -333,7 +333,7 @@ pub(super) async fn becomes(
     id: MessageId,
     ask: &Ask,
 ) -> Result<(), DbError> {
-    sqlx::query("UPDATE orders SET command = $2 WHERE id = $1")
+    query("UPDATE orders SET command = $2 WHERE id = $1")
         .bind(id.to_string())
         .bind(serde_json::to_string(ask).expect("commands are plain"))
         .execute(tx)
@@ -343,7 +343,7 @@ pub(super) async fn becomes(
 
 /// False if another agent's conversation is there.
 async fn bind(tx: &mut AnyConnection, bound: &Binding) -> Result<bool, DbError> {
-    let moved = sqlx::query(
+    let moved = query(
         "UPDATE threads SET key = $2 WHERE agent = $1
          AND NOT EXISTS (SELECT 1 FROM threads o WHERE o.key = $2 AND o.agent != $1)",
     )
@@ -372,7 +372,7 @@ pub(super) async fn say(
         return Ok(());
     }
     let shown: Vec<&Button> = said.buttons.iter().map(|(button, _)| button).collect();
-    sqlx::query("UPDATE deliveries SET buttons = $2 WHERE id = $1")
+    query("UPDATE deliveries SET buttons = $2 WHERE id = $1")
         .bind(delivery.id.to_string())
         .bind(serde_json::to_string(&shown).expect("buttons are plain"))
         .execute(&mut **tx)
@@ -391,7 +391,7 @@ async fn add_button(
     question: DeliveryId,
 ) -> Result<(), DbError> {
     let action = serde_json::to_string(&(order, &button.label)).expect("commands are plain");
-    sqlx::query(
+    query(
         "INSERT INTO buttons (id, thread, action, question, created_at, blob)
          VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING",
     )

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use mayfly_domain::{Author, Event, Happened, Place, Posted};
 use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
-use super::{Db, DbError, Tx};
+use super::{Db, DbError, Tx, query};
 use crate::{
     clock,
     inbox::{
@@ -64,7 +64,7 @@ pub(super) async fn tried(
     let own = new && !posted.by_bot && posted.words_of.is_none();
     if !alone && (open || !may || !own) {
         // Others have seen it.
-        let void = sqlx::query("DELETE FROM pairing_codes WHERE platform = $1 AND hash = $2");
+        let void = query("DELETE FROM pairing_codes WHERE platform = $1 AND hash = $2");
         void.bind(platform).bind(hash).execute(&mut **tx).await?;
         let why = "a pairing code where others read it";
         return Ok(Some(Tried::Refused(why, None)));
@@ -83,7 +83,7 @@ pub(super) async fn tried(
             Some(not_let_in),
         )));
     }
-    sqlx::query(
+    query(
         "INSERT INTO paired (platform, person, name, paired_at) VALUES ($1, $2, $3, $4)
          ON CONFLICT (platform, person) DO UPDATE SET name = excluded.name",
     )
@@ -111,7 +111,7 @@ fn asking(event: &Event, posted: &Posted) -> Event {
 
 /// Whether this is the code of today, or of lately.
 async fn is_open(tx: &mut Tx, platform: &str, hash: &str) -> Result<bool, DbError> {
-    let row = sqlx::query("SELECT count(*) FROM pairing_codes WHERE platform = $1 AND hash = $2")
+    let row = query("SELECT count(*) FROM pairing_codes WHERE platform = $1 AND hash = $2")
         .bind(platform)
         .bind(hash)
         .fetch_one(&mut **tx)
@@ -126,17 +126,17 @@ async fn redeem(tx: &mut Tx, platform: &str, hash: &str) -> Result<bool, DbError
     let good = "expires_at > $2 AND expires_at <= $3";
     let sql = format!("DELETE FROM pairing_codes WHERE platform = $1 AND NOT ({good})");
     let latest = now + GOOD_FOR.as_millis() as i64;
-    let old = sqlx::query(sqlx::AssertSqlSafe(sql));
+    let old = query(sqlx::AssertSqlSafe(sql));
     let old = old.bind(platform).bind(now).bind(latest);
     old.execute(&mut **tx).await?;
-    let used = sqlx::query("DELETE FROM pairing_codes WHERE platform = $1 AND hash = $2");
+    let used = query("DELETE FROM pairing_codes WHERE platform = $1 AND hash = $2");
     let used = used.bind(platform).bind(hash).execute(&mut **tx).await?;
     if used.rows_affected() == 1 {
         return Ok(true);
     }
-    let wrong = sqlx::query("UPDATE pairing_codes SET tries = tries + 1 WHERE platform = $1");
+    let wrong = query("UPDATE pairing_codes SET tries = tries + 1 WHERE platform = $1");
     wrong.bind(platform).execute(&mut **tx).await?;
-    let void = sqlx::query("DELETE FROM pairing_codes WHERE platform = $1 AND tries >= $2");
+    let void = query("DELETE FROM pairing_codes WHERE platform = $1 AND tries >= $2");
     void.bind(platform).bind(TRIES).execute(&mut **tx).await?;
     Ok(false)
 }
@@ -147,7 +147,7 @@ pub(super) async fn with_paired<'a>(
     platform: &str,
     access: &'a Access,
 ) -> Result<Cow<'a, Access>, DbError> {
-    let rows = sqlx::query("SELECT person FROM paired WHERE platform = $1")
+    let rows = query("SELECT person FROM paired WHERE platform = $1")
         .bind(platform)
         .fetch_all(connection)
         .await?;
@@ -176,7 +176,7 @@ impl Db {
     /// Opens a code, in place of the one that was open.
     pub async fn open_pairing(&self, platform: &str, hash: &str) -> Result<i64, DbError> {
         let expires_at = clock::unix_ms() + GOOD_FOR.as_millis() as i64;
-        sqlx::query(
+        query(
             "INSERT INTO pairing_codes (platform, hash, expires_at) VALUES ($1, $2, $3)
              ON CONFLICT (platform) DO UPDATE SET hash = excluded.hash,
                expires_at = excluded.expires_at, tries = 0",
@@ -191,7 +191,7 @@ impl Db {
 
     /// Everybody who was let in, by platform and time.
     pub async fn paired(&self) -> Result<Vec<Paired>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT platform, person, name, paired_at FROM paired ORDER BY platform, paired_at, person",
         )
         .fetch_all(self.reader())
@@ -201,7 +201,7 @@ impl Db {
 
     /// Somebody may not speak any more. None if nobody of this id was let in.
     pub async fn unpair(&self, platform: &str, person: &str) -> Result<Option<Paired>, DbError> {
-        let gone = sqlx::query(
+        let gone = query(
             "DELETE FROM paired WHERE platform = $1 AND person = $2
              RETURNING platform, person, name, paired_at",
         )

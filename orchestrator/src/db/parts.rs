@@ -3,9 +3,9 @@
 use mayfly_domain::{
     Channel, DeliveryId, MessageId, PostId, Posted, ReplyFile, ThreadKey, chat::Content,
 };
-use sqlx::{Any, AnyConnection, Row as _, any::AnyRow};
+use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
-use super::{Db, DbError};
+use super::{Db, DbError, query};
 use crate::clock;
 
 /// What a part shows.
@@ -135,7 +135,7 @@ impl Db {
     /// The parts of a delivery in their order; none before it was rendered.
     pub async fn parts(&self, delivery: DeliveryId) -> Result<Vec<Part>, DbError> {
         let sql = format!("SELECT {COLUMNS} FROM parts WHERE delivery = $1 ORDER BY position");
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let rows = query(sqlx::AssertSqlSafe(sql))
             .bind(delivery.to_string())
             .fetch_all(self.reader())
             .await?;
@@ -159,7 +159,7 @@ impl Db {
                 Some(_) => Stage::Placed,
                 None => Stage::Prepared,
             };
-            sqlx::query(
+            query(
                 "INSERT INTO parts (delivery, position, kind, content, blob, state, post, unsure_at)
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (delivery, position) DO NOTHING",
             )
@@ -175,7 +175,7 @@ impl Db {
             .await?;
         }
         if standing.is_some() {
-            sqlx::query(
+            query(
                 "DELETE FROM progress WHERE message = (SELECT message FROM deliveries WHERE id = $1)",
             )
             .bind(delivery.to_string())
@@ -214,7 +214,7 @@ impl Db {
             What::Text(_) => Stage::Placed,
             What::File(_) => Stage::Sent,
         };
-        sqlx::query(
+        query(
             "UPDATE parts SET state = $3, post = $4, asked_at = NULL, unsure_at = NULL
              WHERE delivery = $1 AND position = $2",
         )
@@ -270,7 +270,7 @@ impl Db {
 
     async fn update_part(&self, part: &Part, set: &str, value: Value<'_>) -> Result<(), DbError> {
         let sql = format!("UPDATE parts SET {set} WHERE delivery = $1 AND position = $2");
-        let query = sqlx::query::<Any>(sqlx::AssertSqlSafe(sql))
+        let query = query(sqlx::AssertSqlSafe(sql))
             .bind(part.delivery.to_string())
             .bind(part.position);
         let query = match value {
@@ -289,7 +289,7 @@ impl Db {
 
     /// What its platform told of the post a message began with.
     pub async fn told_of(&self, message: MessageId) -> Result<Option<Posted>, DbError> {
-        let row = sqlx::query(
+        let row = query(
             "SELECT told FROM posts WHERE message = $1 AND told IS NOT NULL
              ORDER BY created_at, id LIMIT 1",
         )
@@ -368,7 +368,7 @@ pub(super) async fn keep_ours(
     thread: &ThreadKey,
     post: &str,
 ) -> Result<(), DbError> {
-    sqlx::query(
+    query(
         "INSERT INTO posts (channel, id, thread, created_at) VALUES ($1, $2, $3, $4)
          ON CONFLICT (channel, id) DO NOTHING",
     )

@@ -15,7 +15,7 @@ use mayfly_domain::{AgentId, BaseId, LayerId, SnapshotId};
 use sqlx::{AnyConnection, Row as _};
 use tokio::sync::{RwLock, RwLockWriteGuard};
 
-use super::{Db, DbError, parse};
+use super::{Db, DbError, parse, query};
 use crate::snapshot::State;
 
 /// Marks the pins of readers, which do not outlive their process.
@@ -157,17 +157,17 @@ impl Db {
         }
         let mut tx = self.begin().await?;
         for pin in done {
-            sqlx::query("DELETE FROM pins WHERE id LIKE $1")
+            query("DELETE FROM pins WHERE id LIKE $1")
                 .bind(format!("{pin}.%"))
                 .execute(&mut *tx)
                 .await?;
         }
-        Ok(tx.commit().await?)
+        tx.commit().await
     }
 
     /// Removes the pins of readers of earlier starts: a data dir has one process at a time.
     pub async fn release_pins_of_the_dead(&self) -> Result<(), DbError> {
-        sqlx::query("DELETE FROM pins WHERE id LIKE $1")
+        query("DELETE FROM pins WHERE id LIKE $1")
             .bind(format!("{READER}%"))
             .execute(self.writer())
             .await?;
@@ -192,7 +192,7 @@ async fn state_on(
     state: SnapshotId,
 ) -> Result<Option<State>, DbError> {
     let key = state.to_string();
-    let rows = sqlx::query(
+    let rows = query(
         "WITH RECURSIVE chain (base, expired_at, parent, layer, merged, depth) AS (
            SELECT s.base, s.expired_at, s.parent, s.layer, m.layer, 0 FROM snapshots s
              LEFT JOIN merges m ON m.snapshot = s.id WHERE s.id = $1
@@ -232,7 +232,7 @@ async fn state_on(
 
 async fn base_on(connection: &mut AnyConnection, agent: AgentId) -> Result<BaseId, DbError> {
     let key = agent.to_string();
-    let row = sqlx::query("SELECT base FROM agents WHERE id = $1")
+    let row = query("SELECT base FROM agents WHERE id = $1")
         .bind(&key)
         .fetch_one(connection)
         .await?;

@@ -7,7 +7,7 @@ use mayfly_domain::{
 };
 use sqlx::{Row as _, any::AnyRow};
 
-use super::{Db, DbError, Tx, endings::insert_layer, parse, parse_opt, pins::Pin};
+use super::{Db, DbError, Tx, endings::insert_layer, parse, parse_opt, pins::Pin, query};
 use crate::{
     clock,
     sandbox::Names,
@@ -77,7 +77,7 @@ impl Db {
     ) -> Result<Option<PinnedStates>, DbError> {
         let pin = self.new_pin();
         let mut tx = self.begin().await?;
-        let rows = sqlx::query(
+        let rows = query(
             "WITH RECURSIVE chain (id, parent, depth) AS (
                SELECT id, parent, 0 FROM snapshots WHERE id = $1
                UNION ALL SELECT s.id, s.parent, c.depth + 1 FROM chain c
@@ -98,14 +98,12 @@ impl Db {
         let layers = states.iter().filter_map(|state| state.layer.as_ref());
         let names = layers.map(LayerId::as_str).chain([base.as_str()]);
         for (n, name) in names.enumerate() {
-            sqlx::query(
-                "INSERT INTO pins (id, layer, reason, created_at) VALUES ($1, $2, 'export', $3)",
-            )
-            .bind(format!("{}.{n}", pin.id))
-            .bind(name)
-            .bind(clock::unix_ms())
-            .execute(&mut *tx)
-            .await?;
+            query("INSERT INTO pins (id, layer, reason, created_at) VALUES ($1, $2, 'export', $3)")
+                .bind(format!("{}.{n}", pin.id))
+                .bind(name)
+                .bind(clock::unix_ms())
+                .execute(&mut *tx)
+                .await?;
         }
         tx.commit().await?;
         Ok(Some(PinnedStates { states, pin }))
@@ -114,7 +112,7 @@ impl Db {
     /// An agent's messages that have their outcome, in order. What was merged into one that has none
     /// yet stays with that one.
     pub async fn settled(&self, agent: AgentId) -> Result<Vec<Settled>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT m.id, m.settled_at, f.id FROM messages m
              JOIN messages f ON f.id = COALESCE(m.merged_into, m.id)
              WHERE m.agent = $1 AND m.outcome IS NOT NULL AND f.outcome IS NOT NULL
@@ -136,7 +134,7 @@ impl Db {
 
     /// What a thread was told about a message, oldest first.
     pub async fn told(&self, message: MessageId) -> Result<Vec<ReplyRow>, DbError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT tick, kind, text, created_at FROM deliveries
              WHERE message = $1 AND kind <> 'waiting' ORDER BY created_at, id",
         )
@@ -169,7 +167,7 @@ impl Db {
             .chain(ticks.map(|id| ("ticks", id)));
         for (table, id) in ids {
             let sql = format!("SELECT count(*) FROM {table} WHERE id = $1");
-            let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+            let row = query(sqlx::AssertSqlSafe(sql))
                 .bind(id)
                 .fetch_one(self.reader())
                 .await?;
@@ -195,7 +193,7 @@ impl Db {
             if let Some((layer, size)) = layer {
                 insert_layer(&mut tx, layer, *size, row.created_at).await?;
             }
-            sqlx::query(
+            query(
                 "INSERT INTO snapshots (id, agent, base, parent, tick, layer, session, created_at)
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
             )
@@ -262,7 +260,7 @@ fn representable(mut chain: Vec<Chained>) -> Option<Vec<PortableState>> {
 /// asks for.
 async fn insert_base(tx: &mut Tx, new: &NewHistory<'_>) -> Result<(), DbError> {
     let agent = &new.history.agent;
-    let taken = sqlx::query("SELECT count(*) FROM bases WHERE image = $1")
+    let taken = query("SELECT count(*) FROM bases WHERE image = $1")
         .bind(&agent.image)
         .fetch_one(&mut **tx)
         .await?
@@ -271,7 +269,7 @@ async fn insert_base(tx: &mut Tx, new: &NewHistory<'_>) -> Result<(), DbError> {
         0 => agent.image.clone(),
         _ => format!("{}#{}", agent.image, new.base),
     };
-    sqlx::query(
+    query(
         "INSERT INTO bases (id, image, uid, gid, notes, created_at) VALUES ($1, $2, $3, $4, '[]', $5)",
     )
     .bind(new.base.as_str())
@@ -290,7 +288,7 @@ async fn insert_agent(
     head: Option<SnapshotId>,
 ) -> Result<ThreadId, DbError> {
     let row = &new.history.agent;
-    sqlx::query(
+    query(
         "INSERT INTO agents (id, profile, sandbox, image, base, head, created_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
     )
@@ -304,7 +302,7 @@ async fn insert_agent(
     .execute(&mut **tx)
     .await?;
     let thread = ThreadId::new();
-    sqlx::query("INSERT INTO threads (id, key, agent, next_seq) VALUES ($1, $2, $3, $4)")
+    query("INSERT INTO threads (id, key, agent, next_seq) VALUES ($1, $2, $3, $4)")
         .bind(thread.to_string())
         .bind(ThreadKey::local(new.installation, row.id).to_string())
         .bind(row.id.to_string())
@@ -316,7 +314,7 @@ async fn insert_agent(
 
 async fn insert_messages(tx: &mut Tx, history: &History, thread: ThreadId) -> Result<(), DbError> {
     for (at, row) in history.messages.iter().enumerate() {
-        sqlx::query(
+        query(
             "INSERT INTO messages (id, agent, thread, seq, author_id, author_name, text, sandbox,
              created_at, claimable_at, attempts, outcome, reason, settled_at, merged_into, words_of)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $12, $13, $14, $15)",
@@ -353,7 +351,7 @@ async fn insert_ticks(tx: &mut Tx, new: &NewHistory<'_>) -> Result<(), DbError> 
         let layer = LayerId::new();
         let names = Names::of(new.installation, layer.as_str(), &slots);
         let ended = row.ended_at.unwrap_or(row.started_at);
-        sqlx::query(
+        query(
             "INSERT INTO ticks (id, agent, message, retry_of, worker, epoch, generation, phase,
              outcome, changes, notice, exit_code, effects, before, after, image, layer, names,
              removed_at, notes, phase_ms, output_bytes, layer_bytes, layer_inodes, started_at,
@@ -391,7 +389,7 @@ async fn insert_ticks(tx: &mut Tx, new: &NewHistory<'_>) -> Result<(), DbError> 
 /// They were told where they were owed; nothing is told again.
 async fn insert_replies(tx: &mut Tx, history: &History, thread: ThreadId) -> Result<(), DbError> {
     for row in &history.replies {
-        sqlx::query(
+        query(
             "INSERT INTO deliveries (id, thread, message, tick, kind, text, state, created_at,
              sent_at) VALUES ($1, $2, $3, $4, $5, $6, 'sent', $7, $7)",
         )

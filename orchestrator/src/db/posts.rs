@@ -16,6 +16,7 @@ use super::{
     messages::{Lane, insert_message},
     orders::{self, Ask},
     pairing::{self, Tried},
+    query,
 };
 use crate::{
     clock,
@@ -360,16 +361,15 @@ async fn delete(tx: &mut Tx, id: &PostId) -> Result<Outcome, DbError> {
     if part.progress != Progress::Waits {
         return Ok(ignored("deleted after it began"));
     }
-    let others: i64 = sqlx::query(
-        "SELECT count(*) FROM posts WHERE message = $1 AND NOT (channel = $2 AND id = $3)",
-    )
-    .bind(part.message.to_string())
-    .bind(id.channel.to_string())
-    .bind(&id.id)
-    .fetch_one(&mut **tx)
-    .await?
-    .try_get(0)?;
-    sqlx::query("UPDATE posts SET message = NULL WHERE channel = $1 AND id = $2")
+    let others: i64 =
+        query("SELECT count(*) FROM posts WHERE message = $1 AND NOT (channel = $2 AND id = $3)")
+            .bind(part.message.to_string())
+            .bind(id.channel.to_string())
+            .bind(&id.id)
+            .fetch_one(&mut **tx)
+            .await?
+            .try_get(0)?;
+    query("UPDATE posts SET message = NULL WHERE channel = $1 AND id = $2")
         .bind(id.channel.to_string())
         .bind(&id.id)
         .execute(&mut **tx)
@@ -378,7 +378,7 @@ async fn delete(tx: &mut Tx, id: &PostId) -> Result<Outcome, DbError> {
         retell(tx, part.message).await?;
         forget_files(tx, part.message, &told.files).await?;
     } else {
-        sqlx::query(
+        query(
             "UPDATE messages SET outcome = 'withdrawn', reason = 'deleted by its author',
              settled_at = $2 WHERE id = $1 AND outcome IS NULL",
         )

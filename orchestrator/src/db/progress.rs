@@ -1,13 +1,14 @@
 //! What people see of messages that have no answer yet.
 
 use mayfly_domain::{DeliveryId, MessageId, ThreadKey};
-use sqlx::{Any, Row as _, any::AnyRow};
+use sqlx::{Row as _, any::AnyRow};
 
 use super::{
     Db, DbError,
     deliveries::Whose,
     parse,
     parts::{Standing, keep_ours},
+    query,
 };
 use crate::{clock, orders::grammar::Order};
 
@@ -74,7 +75,7 @@ impl Db {
              AND {} ORDER BY m.created_at LIMIT $1",
             whose.condition(2)
         );
-        let query = sqlx::query::<Any>(sqlx::AssertSqlSafe(sql)).bind(most);
+        let query = query(sqlx::AssertSqlSafe(sql)).bind(most);
         let names = whose.names().iter();
         let query = names.fold(query, |query, name| query.bind(format!("{name}/")));
         let rows = query.fetch_all(self.reader()).await?;
@@ -85,7 +86,7 @@ impl Db {
     pub async fn progress_asked(&self, of: &Watched, shown: &str) -> Result<(), DbError> {
         let now = clock::unix_ms();
         let mut tx = self.begin().await?;
-        sqlx::query(
+        query(
             "INSERT INTO progress (message, asked_at, shown, shown_at) VALUES ($1, $2, $3, $2)
              ON CONFLICT (message) DO UPDATE SET shown = excluded.shown, shown_at = excluded.shown_at",
         )
@@ -100,7 +101,7 @@ impl Db {
             of: Some(message.clone()),
         };
         let stop = (stop, "Stop");
-        sqlx::query(
+        query(
             "INSERT INTO buttons (id, thread, action, question, created_at)
              SELECT $1, m.thread, $2, $1, $3 FROM messages m WHERE m.id = $4
              ON CONFLICT (id) DO NOTHING",
@@ -118,7 +119,7 @@ impl Db {
     /// Its post stands.
     pub async fn progress_stands(&self, of: &Watched, post: &str) -> Result<(), DbError> {
         let mut tx = self.begin().await?;
-        sqlx::query("UPDATE progress SET post = $2 WHERE message = $1")
+        query("UPDATE progress SET post = $2 WHERE message = $1")
             .bind(of.message.to_string())
             .bind(post)
             .execute(&mut *tx)
@@ -135,7 +136,7 @@ impl Db {
         shown: &str,
         unsure: bool,
     ) -> Result<(), DbError> {
-        sqlx::query(
+        query(
             "UPDATE progress SET shown = $2, shown_at = $3,
                unsure_at = CASE WHEN $4 = 1 THEN $3 ELSE unsure_at END WHERE message = $1",
         )
@@ -150,7 +151,7 @@ impl Db {
 
     /// Nothing of it stands any more.
     pub async fn progress_gone(&self, of: &Watched) -> Result<(), DbError> {
-        sqlx::query("DELETE FROM progress WHERE message = $1")
+        query("DELETE FROM progress WHERE message = $1")
             .bind(of.message.to_string())
             .execute(self.writer())
             .await?;
@@ -164,7 +165,7 @@ impl Db {
         delivery: DeliveryId,
         after: i64,
     ) -> Result<Option<Standing>, DbError> {
-        let row = sqlx::query(
+        let row = query(
             "SELECT p.post, p.unsure_at FROM progress p JOIN deliveries d ON d.message = p.message
              WHERE d.id = $1 AND d.kind IN ('answer', 'notice') AND p.post IS NOT NULL
              AND p.asked_at > $2",

@@ -6,7 +6,7 @@ use sqlx::{AnyConnection, Row as _, any::AnyRow};
 use super::{
     Db, DbError, Tx,
     deliveries::{NewDelivery, owe},
-    parse,
+    parse, query,
 };
 use crate::clock;
 
@@ -33,10 +33,11 @@ impl Db {
     /// Files that may be tried now, oldest messages first, and of each message so many.
     pub async fn wanted_files(&self, most: i64, of_one: i64) -> Result<Vec<Wanted>, DbError> {
         let now = clock::unix_ms();
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT r.message, r.position, t.key, r.file, r.attempts,
                (SELECT count(*) FROM message_files f WHERE f.message = r.message),
-               (SELECT COALESCE(SUM(f.size), 0) FROM message_files f WHERE f.message = r.message)
+               (SELECT CAST(COALESCE(SUM(f.size), 0) AS BIGINT) FROM message_files f
+                 WHERE f.message = r.message)
              FROM (SELECT w.*, row_number() OVER (PARTITION BY w.message ORDER BY w.position) AS place
                      FROM remote_files w
                     WHERE w.state = 'wanted' AND (w.next_at <= $1 OR w.next_at > $2)) r
@@ -61,18 +62,17 @@ impl Db {
         size: u64,
     ) -> Result<Option<AgentId>, DbError> {
         let mut tx = self.begin().await?;
-        let rows =
-            sqlx::query("SELECT name FROM message_files WHERE message = $1 ORDER BY position")
-                .bind(wanted.message.to_string())
-                .fetch_all(&mut *tx)
-                .await?;
+        let rows = query("SELECT name FROM message_files WHERE message = $1 ORDER BY position")
+            .bind(wanted.message.to_string())
+            .fetch_all(&mut *tx)
+            .await?;
         let mut names = Vec::new();
         for row in &rows {
             names.push(row.try_get::<String, _>(0)?);
         }
         names.push(wanted.file.name.clone());
         let name = file_names(names.iter().map(String::as_str)).pop();
-        sqlx::query(
+        query(
             "INSERT INTO message_files (message, position, name, blob, size)
              VALUES ($1, (SELECT COALESCE(MAX(position) + 1, 0) FROM message_files WHERE message = $1),
                $2, $3, $4)",
@@ -96,7 +96,7 @@ impl Db {
         why: &str,
         next_at: i64,
     ) -> Result<Option<AgentId>, DbError> {
-        sqlx::query(
+        query(
             "UPDATE remote_files SET attempts = attempts + 1, reason = $3, next_at = $4
              WHERE message = $1 AND position = $2",
         )
@@ -116,7 +116,7 @@ impl Db {
         why: &str,
         next_at: i64,
     ) -> Result<Option<AgentId>, DbError> {
-        sqlx::query(
+        query(
             "UPDATE remote_files SET reason = $3, next_at = $4 WHERE message = $1 AND position = $2",
         )
         .bind(wanted.message.to_string())
@@ -137,7 +137,7 @@ impl Db {
     ) -> Result<Option<AgentId>, DbError> {
         let mut tx = self.begin().await?;
         let id = wanted.message.to_string();
-        let row = sqlx::query("SELECT thread FROM messages WHERE id = $1")
+        let row = query("SELECT thread FROM messages WHERE id = $1")
             .bind(&id)
             .fetch_one(&mut *tx)
             .await?;
@@ -151,7 +151,7 @@ impl Db {
 
     /// Whether a message waits for files.
     pub async fn waits_for_files(&self, message: MessageId) -> Result<bool, DbError> {
-        let row = sqlx::query(WAITS)
+        let row = query(WAITS)
             .bind(message.to_string())
             .fetch_one(self.reader())
             .await?;
@@ -164,7 +164,7 @@ pub(super) async fn waits_for_files(
     connection: &mut AnyConnection,
     message: MessageId,
 ) -> Result<bool, DbError> {
-    let row = sqlx::query(WAITS)
+    let row = query(WAITS)
         .bind(message.to_string())
         .fetch_one(connection)
         .await?;
@@ -181,20 +181,18 @@ async fn settle(
     state: &str,
     why: Option<&str>,
 ) -> Result<Option<AgentId>, DbError> {
-    sqlx::query(
-        "UPDATE remote_files SET state = $3, reason = $4 WHERE message = $1 AND position = $2",
-    )
-    .bind(wanted.message.to_string())
-    .bind(wanted.position)
-    .bind(state)
-    .bind(why)
-    .execute(&mut **tx)
-    .await?;
+    query("UPDATE remote_files SET state = $3, reason = $4 WHERE message = $1 AND position = $2")
+        .bind(wanted.message.to_string())
+        .bind(wanted.position)
+        .bind(state)
+        .bind(why)
+        .execute(&mut **tx)
+        .await?;
     if waits_for_files(tx, wanted.message).await? {
         return Ok(None);
     }
     let id = wanted.message.to_string();
-    let row = sqlx::query("SELECT agent FROM messages WHERE id = $1")
+    let row = query("SELECT agent FROM messages WHERE id = $1")
         .bind(&id)
         .fetch_one(&mut **tx)
         .await?;

@@ -7,7 +7,7 @@ use mayfly_domain::{AgentId, BaseId, LayerId, SnapshotId};
 use sha2::{Digest as _, Sha256};
 use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
-use super::{Db, DbError, Tx, ids, parse, parse_opt};
+use super::{Db, DbError, Tx, ids, parse, parse_opt, query};
 use crate::{
     clock,
     retention::plan::{Family, Member, Plan, State},
@@ -20,7 +20,7 @@ pub struct FamilyVersion([u8; 32]);
 impl Db {
     /// All agents, removed ones too, in groups that may share layers.
     pub async fn families(&self) -> Result<Vec<Vec<AgentId>>, DbError> {
-        let rows = sqlx::query("SELECT id, forked_from FROM agents ORDER BY id")
+        let rows = query("SELECT id, forked_from FROM agents ORDER BY id")
             .fetch_all(self.reader())
             .await?;
         let mut root: HashMap<AgentId, AgentId> = HashMap::new();
@@ -106,7 +106,7 @@ impl Db {
     ) -> Result<Family, DbError> {
         let mut family = relatives_on(connection, agent).await?;
         mounted_on(connection, agent, &mut family).await?;
-        let pins = sqlx::query("SELECT layer FROM pins")
+        let pins = query("SELECT layer FROM pins")
             .fetch_all(connection)
             .await?;
         let mut names = self.held.names();
@@ -126,7 +126,7 @@ impl Db {
 
     /// The newest time that any row tells, and what housekeeping last took for the time.
     pub async fn newest_times(&self) -> Result<(i64, Option<i64>), DbError> {
-        let row = sqlx::query(
+        let row = query(
             "SELECT COALESCE(max(at), 0), (SELECT max(seen_at) FROM clock) FROM (
                SELECT created_at AS at FROM installation
                UNION ALL SELECT max(created_at) FROM layers
@@ -141,7 +141,7 @@ impl Db {
 
     /// Housekeeping takes this for the time.
     pub async fn see_clock(&self, now: i64) -> Result<(), DbError> {
-        sqlx::query(
+        query(
             "INSERT INTO clock (id, seen_at) VALUES ('gc', $1)
              ON CONFLICT (id) DO UPDATE SET seen_at = $1",
         )
@@ -154,7 +154,7 @@ impl Db {
     /// Bases that no agent stands on, and has not for so long, and nothing pins; those whose
     /// removal was begun are among them.
     pub async fn unused_bases(&self, before: i64) -> Result<Vec<BaseId>, DbError> {
-        let rows = sqlx::query(UNUSED_BASES)
+        let rows = query(UNUSED_BASES)
             .bind(before)
             .fetch_all(self.reader())
             .await?;
@@ -164,7 +164,7 @@ impl Db {
     /// Marks a base as gone if it is unused still; its folder is removed after this is durable.
     pub async fn forget_base(&self, base: &BaseId, before: i64) -> Result<bool, DbError> {
         // The gate last: a collection takes both in this order too.
-        let mut connection = self.writer().acquire().await?;
+        let mut tx = self.begin().await?;
         let _closed = self.held.close().await;
         if self.held.has(base.as_str()) {
             return Ok(false);
@@ -172,17 +172,19 @@ impl Db {
         let sql = format!(
             "UPDATE bases SET gone = 1, bytes = NULL WHERE id = $2 AND id IN ({UNUSED_BASES})"
         );
-        let forgotten = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let forgotten = query(sqlx::AssertSqlSafe(sql))
             .bind(before)
             .bind(base.as_str())
-            .execute(&mut *connection)
-            .await?;
-        Ok(forgotten.rows_affected() == 1)
+            .execute(&mut *tx)
+            .await?
+            .rows_affected();
+        tx.commit().await?;
+        Ok(forgotten == 1)
     }
 
     /// Records what a base takes on disk.
     pub async fn set_base_bytes(&self, base: &BaseId, bytes: u64) -> Result<(), DbError> {
-        sqlx::query("UPDATE bases SET bytes = $2 WHERE id = $1")
+        query("UPDATE bases SET bytes = $2 WHERE id = $1")
             .bind(base.as_str())
             .bind(bytes as i64)
             .execute(self.writer())
@@ -203,7 +205,7 @@ pub(super) async fn is_expired_on(
     connection: &mut AnyConnection,
     state: SnapshotId,
 ) -> Result<bool, DbError> {
-    let row = sqlx::query("SELECT count(*) FROM snapshots WHERE id = $1 AND expired_at IS NULL")
+    let row = query("SELECT count(*) FROM snapshots WHERE id = $1 AND expired_at IS NULL")
         .bind(state.to_string())
         .fetch_one(connection)
         .await?;
@@ -238,8 +240,8 @@ async fn of_family(
     rest: &str,
 ) -> Result<Vec<AnyRow>, DbError> {
     let sql = format!("{FAMILY} {rest}");
-    let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(agent.to_string());
-    Ok(rows.fetch_all(connection).await?)
+    let rows = query(sqlx::AssertSqlSafe(sql)).bind(agent.to_string());
+    rows.fetch_all(connection).await
 }
 
 async fn relatives_on(connection: &mut AnyConnection, agent: AgentId) -> Result<Family, DbError> {
@@ -350,7 +352,7 @@ async fn mounted_on(
 async fn carry_out(tx: &mut Tx, plan: &Plan) -> Result<(), DbError> {
     let now = clock::unix_ms();
     for state in &plan.expire {
-        sqlx::query("UPDATE snapshots SET expired_at = $2 WHERE id = $1 AND expired_at IS NULL")
+        query("UPDATE snapshots SET expired_at = $2 WHERE id = $1 AND expired_at IS NULL")
             .bind(state.to_string())
             .bind(now)
             .execute(&mut **tx)
@@ -361,14 +363,11 @@ async fn carry_out(tx: &mut Tx, plan: &Plan) -> Result<(), DbError> {
             "DELETE FROM merges WHERE layer = $1",
             "DELETE FROM layers WHERE id = $1",
         ] {
-            sqlx::query(sql)
-                .bind(layer.as_str())
-                .execute(&mut **tx)
-                .await?;
+            query(sql).bind(layer.as_str()).execute(&mut **tx).await?;
         }
     }
     for state in &plan.gone {
-        sqlx::query("UPDATE snapshots SET gone = 1 WHERE id = $1")
+        query("UPDATE snapshots SET gone = 1 WHERE id = $1")
             .bind(state.to_string())
             .execute(&mut **tx)
             .await?;

@@ -10,7 +10,7 @@ use super::{
     agents::{self, Agent},
     history::HISTORY,
     messages::{self, Message, WIDTH},
-    parse, parse_opt,
+    parse, parse_opt, query,
     ticks::{self, Tick},
 };
 
@@ -117,12 +117,12 @@ impl Db {
                (SELECT count(*) FROM messages m WHERE m.agent = p.id AND m.outcome = 'parked'),
                (SELECT count(*) FROM ticks t WHERE t.agent = p.id),
                (SELECT b.bytes FROM bases b WHERE b.id = p.base),
-               EXISTS (SELECT 1 FROM threads t JOIN deliveries d ON d.thread = t.id
-                 WHERE t.agent = p.id AND d.state = 'parked') + 0
+               CASE WHEN EXISTS (SELECT 1 FROM threads t JOIN deliveries d ON d.thread = t.id
+                 WHERE t.agent = p.id AND d.state = 'parked') THEN 1 ELSE 0 END
              FROM page p LEFT JOIN snapshots h ON h.id = p.head
              LEFT JOIN lengths l ON l.agent = p.id ORDER BY p.id DESC"
         );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let rows = query(sqlx::AssertSqlSafe(sql))
             .bind(bound)
             .bind(i64::from(most))
             .fetch_all(self.reader())
@@ -198,9 +198,7 @@ impl Db {
              FROM ticks t LEFT JOIN messages m ON m.id = t.message
              LEFT JOIN snapshots s ON s.id = t.after WHERE {which}"
         );
-        let mut query = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(bound[0])
-            .bind(WHITE);
+        let mut query = query(sqlx::AssertSqlSafe(sql)).bind(bound[0]).bind(WHITE);
         for more in &bound[1..] {
             query = query.bind(*more);
         }
@@ -259,7 +257,7 @@ impl Db {
              LEFT JOIN delivery_files f ON f.delivery = d.id
              WHERE {which}"
         );
-        let mut query = sqlx::query(sqlx::AssertSqlSafe(sql));
+        let mut query = query(sqlx::AssertSqlSafe(sql));
         for bound in bound {
             query = query.bind(*bound);
         }

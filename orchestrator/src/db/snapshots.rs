@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use mayfly_domain::{AgentId, LayerId, SnapshotId, TickId};
 use sqlx::{AnyConnection, Row as _};
 
-use super::{Db, DbError, ids, parse, parse_opt};
+use super::{Db, DbError, ids, parse, parse_opt, query};
 use crate::{clock, snapshot::LayerSize};
 
 /// A snapshot's row.
@@ -41,7 +41,7 @@ impl Db {
 
     /// One snapshot.
     pub async fn snapshot(&self, id: SnapshotId) -> Result<Option<Snapshot>, DbError> {
-        let row = sqlx::query("SELECT agent, parent, tick, session FROM snapshots WHERE id = $1")
+        let row = query("SELECT agent, parent, tick, session FROM snapshots WHERE id = $1")
             .bind(id.to_string())
             .fetch_optional(self.reader())
             .await?;
@@ -67,7 +67,7 @@ impl Db {
     ) -> Result<bool, DbError> {
         let now = clock::unix_ms();
         let mut tx = self.begin().await?;
-        let inserted = sqlx::query(
+        let inserted = query(
             "INSERT INTO merges (snapshot, layer, created_at)
              SELECT id, $2, $3 FROM snapshots WHERE id = $1 AND expired_at IS NULL
              ON CONFLICT (snapshot) DO NOTHING",
@@ -108,7 +108,7 @@ impl Db {
              ) SELECT agent FROM chain WHERE merged IS NOT NULL OR layer IS NOT NULL
                GROUP BY agent HAVING count(*) >= $1"
         );
-        let mut query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(at_least);
+        let mut query = query(sqlx::AssertSqlSafe(sql)).bind(at_least);
         if let Some(agent) = of {
             query = query.bind(agent.to_string());
         }
@@ -117,7 +117,7 @@ impl Db {
 
     /// Whether a row names this layer.
     pub async fn knows_layer(&self, layer: &LayerId) -> Result<bool, DbError> {
-        let row = sqlx::query("SELECT count(*) FROM layers WHERE id = $1")
+        let row = query("SELECT count(*) FROM layers WHERE id = $1")
             .bind(layer.as_str())
             .fetch_one(self.reader())
             .await?;
@@ -126,7 +126,7 @@ impl Db {
 
     /// The tick that made a layer; none where a merge did, or where its agent came from elsewhere.
     pub async fn made(&self, layer: &LayerId) -> Result<Option<Made>, DbError> {
-        let row = sqlx::query(
+        let row = query(
             "SELECT s.tick, p.tick FROM snapshots s LEFT JOIN snapshots p ON p.id = s.parent
              WHERE s.layer = $1 AND s.tick IS NOT NULL",
         )
@@ -158,7 +158,7 @@ impl Db {
              AND (outcome IS NULL OR removed_at IS NULL)",
             "SELECT id FROM layers WHERE id >= $1 AND id <= $2",
         ] {
-            let rows = sqlx::query(sql)
+            let rows = query(sql)
                 .bind(first.as_str())
                 .bind(last.as_str())
                 .fetch_all(self.reader())
@@ -182,7 +182,7 @@ pub(super) async fn layers_on(
     let Some(snapshot) = snapshot else {
         return Ok(Vec::new());
     };
-    let rows = sqlx::query(
+    let rows = query(
         "WITH RECURSIVE chain (id, parent, layer, merged, depth) AS (
                SELECT s.id, s.parent, s.layer, m.layer, 0 FROM snapshots s
                  LEFT JOIN merges m ON m.snapshot = s.id WHERE s.id = $1

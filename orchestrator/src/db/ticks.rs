@@ -3,7 +3,7 @@
 use mayfly_domain::{AgentId, LayerId, MessageId, SnapshotId, TickId};
 use sqlx::{Row as _, any::AnyRow};
 
-use super::{Db, DbError, parse, parse_opt};
+use super::{Db, DbError, parse, parse_opt, query};
 use crate::{
     sandbox::Names,
     tick::outcome::{Changes, TickOutcome},
@@ -159,7 +159,7 @@ impl Db {
 
     /// How many ticks a message has had.
     pub async fn count_ticks_for(&self, message: MessageId) -> Result<i64, DbError> {
-        let row = sqlx::query("SELECT count(*) FROM ticks WHERE message = $1")
+        let row = query("SELECT count(*) FROM ticks WHERE message = $1")
             .bind(message.to_string())
             .fetch_one(self.reader())
             .await?;
@@ -173,7 +173,7 @@ impl Db {
 
     /// A person wants the open tick of this agent to end; returns it.
     pub async fn request_cancel(&self, agent: AgentId) -> Result<Option<TickId>, DbError> {
-        let row = sqlx::query(
+        let row = query(
             "UPDATE ticks SET cancel_requested = 1, progress = 'stopping'
              WHERE agent = $1 AND outcome IS NULL RETURNING id",
         )
@@ -187,7 +187,7 @@ impl Db {
 
     async fn select(&self, clause: &str, bound: &str) -> Result<Vec<Tick>, DbError> {
         let sql = format!("SELECT {COLUMNS} FROM ticks t {clause}");
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let rows = query(sqlx::AssertSqlSafe(sql))
             .bind(bound)
             .fetch_all(self.reader())
             .await?;

@@ -8,6 +8,7 @@ use super::{
     Db, DbError, Tx,
     deliveries::{NewDelivery, owe},
     messages::{COLUMNS, Message, message},
+    query,
     remote::waits_for_files,
 };
 use crate::clock;
@@ -35,7 +36,7 @@ pub(super) async fn merge(
         if waits_for_files(tx, *id).await? {
             break;
         }
-        let merged = sqlx::query(
+        let merged = query(
             "UPDATE messages SET outcome = 'merged', merged_into = $2, settled_at = $3, reason = $4
              WHERE id = $1 AND outcome IS NULL AND agent = $5 AND thread = $6 AND claimable_at <= $3
              AND NOT EXISTS (SELECT 1 FROM ticks t WHERE t.message = messages.id)",
@@ -57,7 +58,7 @@ pub(super) async fn merge(
 }
 
 async fn has_ticks(tx: &mut Tx, id: MessageId) -> Result<bool, DbError> {
-    let row = sqlx::query("SELECT count(*) FROM ticks WHERE message = $1")
+    let row = query("SELECT count(*) FROM ticks WHERE message = $1")
         .bind(id.to_string())
         .fetch_one(&mut **tx)
         .await?;
@@ -71,7 +72,7 @@ pub(super) async fn merged_on(
 ) -> Result<Vec<Message>, DbError> {
     let sql =
         format!("SELECT {COLUMNS} FROM messages m WHERE m.merged_into = $1 ORDER BY m.seq, m.id");
-    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+    let rows = query(sqlx::AssertSqlSafe(sql))
         .bind(into.to_string())
         .fetch_all(connection)
         .await?;
@@ -80,7 +81,7 @@ pub(super) async fn merged_on(
 
 /// A message ends without a tick: what was merged into it waits for one of its own again.
 pub(super) async fn release(tx: &mut Tx, from: MessageId) -> Result<(), DbError> {
-    sqlx::query(
+    query(
         "UPDATE messages SET outcome = NULL, merged_into = NULL, settled_at = NULL, reason = NULL
          WHERE merged_into = $1",
     )
@@ -98,7 +99,7 @@ impl Db {
 
     /// What was merged into a message, from this one on, waits for a tick of its own again.
     pub async fn part_from(&self, first: MessageId, from: &Message) -> Result<(), DbError> {
-        sqlx::query(
+        query(
             "UPDATE messages SET outcome = NULL, merged_into = NULL, settled_at = NULL,
                reason = NULL
              WHERE merged_into = $1 AND (seq, id) >= ($2, $3) AND NOT EXISTS (SELECT 1 FROM ticks t
@@ -122,7 +123,7 @@ impl Db {
             "SELECT {COLUMNS} FROM messages m WHERE m.agent = $1 AND m.thread = $2
              AND m.outcome IS NULL AND m.seq > $3 ORDER BY m.seq, m.id LIMIT $4"
         );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let rows = query(sqlx::AssertSqlSafe(sql))
             .bind(first.agent.to_string())
             .bind(first.thread.to_string())
             .bind(first.seq)
@@ -135,7 +136,7 @@ impl Db {
     /// Takes a message back that was merged into one whose tick has to run again, with a notice.
     pub async fn withdraw_merged(&self, of: &Message, notice: &str) -> Result<(), DbError> {
         let mut tx = self.begin().await?;
-        let done = sqlx::query(
+        let done = query(
             "UPDATE messages SET outcome = 'withdrawn', merged_into = NULL, reason = $2,
                settled_at = $3
              WHERE id = $1 AND outcome = 'merged' AND NOT EXISTS (SELECT 1 FROM ticks t

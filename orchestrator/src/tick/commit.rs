@@ -98,11 +98,15 @@ pub async fn commit(tools: &Tools, job: &Job, reported: Reported) -> Result<(), 
 }
 
 /// The answer to COMMIT was lost: the row is read again on a fresh connection, for as long as it
-/// takes, before anything may be removed. An open row means that nothing was written.
+/// takes, before anything may be removed. An open row means that nothing was written, nor will be.
 async fn is_closed(tools: &Tools, job: &Job) -> bool {
     loop {
         tokio::time::sleep(REREAD).await;
-        match tools.db.tick(job.claim.tick).await {
+        let read = async {
+            tools.db.outlast_writers().await?;
+            tools.db.tick(job.claim.tick).await
+        };
+        match read.await {
             Ok(tick) => return tick.is_none_or(|tick| tick.outcome.is_some()),
             Err(error) => tracing::error!(tick = %job.claim.tick, %error, "row not readable"),
         }

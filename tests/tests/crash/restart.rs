@@ -17,7 +17,7 @@ fn terminate(scene: &Scene) {
 fn outcomes(scene: &Scene, posted: &Posted) -> String {
     let id = id_of(posted);
     scene.server.sql(&format!(
-        "SELECT group_concat(outcome) FROM (SELECT outcome FROM ticks WHERE message = {id} ORDER BY id)"
+        "SELECT group_concat(outcome) FROM (SELECT outcome FROM ticks WHERE message = {id} ORDER BY id) AS t"
     ))
 }
 

@@ -95,7 +95,8 @@ async fn an_edit_before_the_tick_replaces_and_a_deletion_withdraws() {
     let regretted = follow_up("1", "3", "").id;
     scene.happens(Happened::Deleted(regretted));
     assert_eq!(scene.texts("1").await, ["first", "right"]);
-    let outcomes = "SELECT group_concat(outcome) FROM (SELECT outcome FROM messages ORDER BY seq)";
+    let outcomes =
+        "SELECT group_concat(outcome) FROM (SELECT outcome FROM messages ORDER BY seq) AS t";
     assert_eq!(scene.world.sql(outcomes), "answered,answered,withdrawn");
     scene.end().await;
 }
@@ -113,7 +114,8 @@ async fn an_album_is_one_message_with_all_its_files() {
     }
     assert_eq!(scene.texts("").await, ["seen"]);
     assert_eq!(scene.count("messages"), "1");
-    let names = "SELECT group_concat(name) FROM (SELECT name FROM message_files ORDER BY position)";
+    let names =
+        "SELECT group_concat(name) FROM (SELECT name FROM message_files ORDER BY position) AS t";
     let mut names: Vec<String> = scene
         .world
         .sql(names)

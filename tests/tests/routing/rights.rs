@@ -58,7 +58,8 @@ async fn se_06_who_loses_the_right_to_speak_while_waiting_is_not_run() {
         texts[1].contains("may not speak here any more"),
         "{texts:?}"
     );
-    let outcomes = "SELECT group_concat(outcome) FROM (SELECT outcome FROM messages ORDER BY seq)";
+    let outcomes =
+        "SELECT group_concat(outcome) FROM (SELECT outcome FROM messages ORDER BY seq) AS t";
     assert_eq!(scene.world.sql(outcomes), "answered,withdrawn");
     scene.end().await;
 }
@@ -117,7 +118,8 @@ async fn se_07_what_a_stranger_says_reaches_no_agent_and_no_button() {
     scene.posted(order);
     scene.posted(follow_up("1", "4", "echo two"));
     assert_eq!(scene.texts("1").await, ["one", "two"]);
-    let prompts = "SELECT group_concat(text, '|') FROM (SELECT text FROM messages ORDER BY seq)";
+    let prompts =
+        "SELECT group_concat(text, '|') FROM (SELECT text FROM messages ORDER BY seq) AS t";
     assert_eq!(scene.world.sql(prompts), "echo one|echo two");
     assert_eq!(scene.count("orders"), "0");
     scene.end().await;

@@ -30,7 +30,7 @@ fn bo(mut post: Posted) -> Posted {
 }
 
 const OUTCOMES: &str =
-    "SELECT group_concat(outcome) FROM (SELECT outcome FROM messages ORDER BY seq)";
+    "SELECT group_concat(outcome) FROM (SELECT outcome FROM messages ORDER BY seq) AS t";
 const WAITING: &str = "SELECT count(*) FROM messages WHERE outcome IS NULL";
 
 impl Scene {
@@ -218,7 +218,7 @@ async fn fi_files_that_come_before_the_program_starts_are_taken_along() {
     engine.script(|script| script.slow = false);
     assert_eq!(scene.texts("1").await, ["content"]);
     assert_eq!(scene.count("messages"), "1");
-    let ticks = "SELECT group_concat(outcome) FROM (SELECT outcome FROM ticks ORDER BY id)";
+    let ticks = "SELECT group_concat(outcome) FROM (SELECT outcome FROM ticks ORDER BY id) AS t";
     assert_eq!(scene.world.sql(ticks), "interrupted,done");
     assert_eq!(scene.world.sql("SELECT attempts FROM messages"), "0");
     scene.end().await;

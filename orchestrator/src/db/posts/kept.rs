@@ -10,6 +10,7 @@ use super::super::{
     agents::{Agent, insert_agent},
     deliveries::{NewDelivery, owe},
     messages::Lane,
+    query,
 };
 use crate::clock;
 
@@ -21,7 +22,7 @@ pub(super) async fn keep(
     message: Option<MessageId>,
 ) -> Result<(), DbError> {
     let told = serde_json::to_string(whole).expect("posts are plain");
-    sqlx::query(
+    query(
         "INSERT INTO posts (channel, id, thread, told, album, message, created_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (channel, id) DO UPDATE
          SET told = excluded.told, message = COALESCE(excluded.message, posts.message)",
@@ -40,7 +41,7 @@ pub(super) async fn keep(
 
 /// A post that is gone stays gone, whatever is told of it later.
 pub(super) async fn bury(tx: &mut AnyConnection, id: &PostId) -> Result<(), DbError> {
-    sqlx::query(
+    query(
         "INSERT INTO posts (channel, id, thread, deleted, created_at) VALUES ($1, $2, '', 1, $3)
          ON CONFLICT (channel, id) DO UPDATE SET deleted = 1",
     )
@@ -54,7 +55,7 @@ pub(super) async fn bury(tx: &mut AnyConnection, id: &PostId) -> Result<(), DbEr
 
 pub(super) async fn open(tx: &mut Tx, thread: &ThreadKey, agent: &Agent) -> Result<Lane, DbError> {
     // The agent that had it was removed.
-    sqlx::query(
+    query(
         "UPDATE threads SET key = 'local/removed/cli/' || agent WHERE key = $1
          AND EXISTS (SELECT 1 FROM agents a WHERE a.id = threads.agent AND a.removed_at IS NOT NULL)",
     )
@@ -77,7 +78,7 @@ pub(super) async fn want_files(
 ) -> Result<(), DbError> {
     for file in files {
         let told = serde_json::to_string(file).expect("files are plain");
-        sqlx::query(
+        query(
             "INSERT INTO remote_files (message, position, file) VALUES ($1,
              (SELECT COALESCE(MAX(position) + 1, 0) FROM remote_files WHERE message = $1), $2)",
         )
@@ -96,7 +97,7 @@ pub(super) async fn forget_files(
 ) -> Result<(), DbError> {
     for file in files {
         let told = serde_json::to_string(file).expect("files are plain");
-        sqlx::query("DELETE FROM remote_files WHERE message = $1 AND file = $2")
+        query("DELETE FROM remote_files WHERE message = $1 AND file = $2")
             .bind(message.to_string())
             .bind(told)
             .execute(&mut **tx)
@@ -112,7 +113,7 @@ pub(super) async fn grow(
     after: Duration,
 ) -> Result<(), DbError> {
     let text = text.unwrap_or_default();
-    sqlx::query(
+    query(
         "UPDATE messages SET claimable_at = $3, text = CASE WHEN $2 = '' THEN text
            WHEN text = '' THEN $2 ELSE text || $4 || $2 END WHERE id = $1",
     )
@@ -127,7 +128,7 @@ pub(super) async fn grow(
 
 /// A tick that has not started its program begins anew, since its message has more now.
 pub(super) async fn restart(tx: &mut AnyConnection, message: MessageId) -> Result<(), DbError> {
-    sqlx::query(
+    query(
         "UPDATE ticks SET grown = 1 WHERE outcome IS NULL
          AND message = (SELECT COALESCE(merged_into, id) FROM messages WHERE id = $1)",
     )
@@ -139,7 +140,7 @@ pub(super) async fn restart(tx: &mut AnyConnection, message: MessageId) -> Resul
 
 /// A message says what its posts say.
 pub(super) async fn retell(tx: &mut AnyConnection, message: MessageId) -> Result<(), DbError> {
-    let rows = sqlx::query(
+    let rows = query(
         "SELECT told FROM posts WHERE message = $1 AND told IS NOT NULL ORDER BY created_at, id",
     )
     .bind(message.to_string())
@@ -154,7 +155,7 @@ pub(super) async fn retell(tx: &mut AnyConnection, message: MessageId) -> Result
             texts.push(told.text);
         }
     }
-    sqlx::query("UPDATE messages SET text = $2 WHERE id = $1")
+    query("UPDATE messages SET text = $2 WHERE id = $1")
         .bind(message.to_string())
         .bind(texts.join("\n"))
         .execute(tx)
@@ -172,15 +173,13 @@ pub(super) async fn park_late(
     let now = clock::unix_ms();
     let hours = (now - whole.at) / (60 * MINUTE);
     let reason = format!("it came {hours} h after it was written");
-    sqlx::query(
-        "UPDATE messages SET outcome = 'parked', reason = $2, settled_at = $3 WHERE id = $1",
-    )
-    .bind(message.to_string())
-    .bind(&reason)
-    .bind(now)
-    .execute(&mut **tx)
-    .await?;
-    let told: i64 = sqlx::query(
+    query("UPDATE messages SET outcome = 'parked', reason = $2, settled_at = $3 WHERE id = $1")
+        .bind(message.to_string())
+        .bind(&reason)
+        .bind(now)
+        .execute(&mut **tx)
+        .await?;
+    let told: i64 = query(
         "SELECT count(*) FROM messages m JOIN deliveries d ON d.message = m.id
          WHERE m.thread = $1 AND m.outcome = 'parked' AND d.kind = 'notice' AND d.created_at > $2",
     )

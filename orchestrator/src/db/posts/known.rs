@@ -3,7 +3,7 @@
 use mayfly_domain::{Channel, MessageId, PostId, Posted, ThreadKey};
 use sqlx::{AnyConnection, Row as _};
 
-use super::super::{DbError, Tx, parse, parse_opt};
+use super::super::{DbError, Tx, parse, parse_opt, query};
 use crate::{
     inbox::decide::{Part, Progress},
     tick::phase::Phase,
@@ -14,7 +14,7 @@ pub(super) async fn earlier(
     tx: &mut Tx,
     id: &PostId,
 ) -> Result<Option<(Posted, Option<Part>)>, DbError> {
-    let row = sqlx::query("SELECT told, message FROM posts WHERE channel = $1 AND id = $2")
+    let row = query("SELECT told, message FROM posts WHERE channel = $1 AND id = $2")
         .bind(id.channel.to_string())
         .bind(&id.id)
         .fetch_optional(&mut **tx)
@@ -38,7 +38,7 @@ pub(super) async fn album_of(
     id: &PostId,
     album: &str,
 ) -> Result<Option<Part>, DbError> {
-    let row = sqlx::query(
+    let row = query(
         "SELECT message FROM posts WHERE channel = $1 AND album = $2 AND message IS NOT NULL LIMIT 1",
     )
     .bind(id.channel.to_string())
@@ -53,8 +53,9 @@ pub(super) async fn album_of(
 
 async fn progress(tx: &mut Tx, message: MessageId) -> Result<Part, DbError> {
     // A merged message is as far as the one that has its tick.
-    let row = sqlx::query(
-        "SELECT f.outcome, EXISTS (SELECT 1 FROM ticks t WHERE t.message = f.id) + 0,
+    let row = query(
+        "SELECT f.outcome,
+           CASE WHEN EXISTS (SELECT 1 FROM ticks t WHERE t.message = f.id) THEN 1 ELSE 0 END,
            (SELECT max(t.phase) FROM ticks t WHERE t.message = f.id AND t.outcome IS NULL)
          FROM messages m JOIN messages f ON f.id = COALESCE(m.merged_into, m.id) WHERE m.id = $1",
     )
@@ -86,7 +87,7 @@ pub(super) async fn thread_of_post(
     // What others said to each other is no conversation of ours.
     let sql = "SELECT thread FROM posts WHERE channel = $1 AND id = $2
         AND (told IS NULL OR message IS NOT NULL) AND thread != ''";
-    let row = sqlx::query(sql)
+    let row = query(sql)
         .bind(channel.to_string())
         .bind(post)
         .fetch_optional(&mut **tx)
@@ -111,7 +112,7 @@ const IN_CHANNEL: &str = "SELECT told FROM posts WHERE place = $1 AND told IS NO
     AND message IS NOT NULL ORDER BY created_at DESC, id DESC LIMIT $2";
 
 async fn turns_in(tx: &mut Tx, said: &'static str, key: &str, most: u32) -> Result<u32, DbError> {
-    let rows = sqlx::query(said)
+    let rows = query(said)
         .bind(key)
         .bind(i64::from(most) + 1)
         .fetch_all(&mut **tx)
@@ -128,7 +129,7 @@ async fn turns_in(tx: &mut Tx, said: &'static str, key: &str, most: u32) -> Resu
 }
 
 pub(super) async fn is_deleted(tx: &mut AnyConnection, id: &PostId) -> Result<bool, DbError> {
-    let row = sqlx::query("SELECT deleted FROM posts WHERE channel = $1 AND id = $2")
+    let row = query("SELECT deleted FROM posts WHERE channel = $1 AND id = $2")
         .bind(id.channel.to_string())
         .bind(&id.id)
         .fetch_optional(tx)
@@ -140,21 +141,21 @@ pub(super) async fn is_deleted(tx: &mut AnyConnection, id: &PostId) -> Result<bo
 mod tests {
     use sqlx::Row as _;
 
-    use super::{IN_CHANNEL, IN_THREAD};
-    use crate::db::Db;
+    use super::{IN_CHANNEL, IN_THREAD, query};
+    use crate::db::{Db, Place};
 
     #[tokio::test]
     async fn programs_turns_are_counted_in_an_index_and_not_sorted() {
         let dir = tempfile::tempdir().unwrap();
-        let db = Db::open(&dir.path().join("mayfly.db")).await.unwrap();
+        let db = Db::open(&Place::embedded(dir.path())).await.unwrap();
         for (said, index) in [
             (IN_THREAD, "posts_said (thread=?)"),
             (IN_CHANNEL, "posts_said_in (place=?)"),
         ] {
             let asked = format!("EXPLAIN QUERY PLAN {said}");
-            let steps = sqlx::query(sqlx::AssertSqlSafe(asked))
+            let steps = query(sqlx::AssertSqlSafe(asked))
                 .bind("chat/w/c/")
-                .bind(6)
+                .bind(6_i64)
                 .fetch_all(db.reader())
                 .await
                 .unwrap();

@@ -3,7 +3,7 @@
 use mayfly_domain::{Channel, ThreadKey};
 use sqlx::{AnyConnection, Row as _};
 
-use super::super::{DbError, parse};
+use super::super::{DbError, parse, query};
 
 /// Posts keep their ids' channel, since the new one counts anew.
 pub(in crate::db) async fn move_channel(
@@ -13,7 +13,9 @@ pub(in crate::db) async fn move_channel(
 ) -> Result<(), DbError> {
     let (from, to) = (from.to_string(), to.to_string());
     let rest = from.chars().count() as i64 + 1;
-    sqlx::query(
+    // PostgreSQL has no function for the wider number.
+    let at = "CAST($3 AS INTEGER)";
+    query(
         "INSERT INTO moved_channels (channel, began_as)
          VALUES ($2, COALESCE((SELECT began_as FROM moved_channels WHERE channel = $1), $1))
          ON CONFLICT (channel) DO NOTHING",
@@ -27,15 +29,17 @@ pub(in crate::db) async fn move_channel(
         (
             "threads",
             "key",
-            "AND NOT EXISTS (SELECT 1 FROM threads o WHERE o.key = $2 || SUBSTR(threads.key, $3))",
+            format!(
+                "AND NOT EXISTS (SELECT 1 FROM threads o WHERE o.key = $2 || SUBSTR(threads.key, {at}))"
+            ),
         ),
-        ("posts", "thread", ""),
+        ("posts", "thread", String::new()),
     ] {
         let sql = format!(
-            "UPDATE {table} SET {column} = $2 || SUBSTR({column}, $3)
-             WHERE SUBSTR({column}, 1, $3) = $1 || '/' {free}"
+            "UPDATE {table} SET {column} = $2 || SUBSTR({column}, {at})
+             WHERE SUBSTR({column}, 1, {at}) = $1 || '/' {free}"
         );
-        sqlx::query(sqlx::AssertSqlSafe(sql))
+        query(sqlx::AssertSqlSafe(sql))
             .bind(&from)
             .bind(&to)
             .bind(rest)
@@ -49,11 +53,11 @@ pub(in crate::db) async fn move_channel(
     ] {
         let sql = format!(
             "UPDATE {table} SET thread = (SELECT n.id FROM threads n JOIN threads o
-                 ON n.key = $2 || SUBSTR(o.key, $3) WHERE o.id = {table}.thread)
+                 ON n.key = $2 || SUBSTR(o.key, {at}) WHERE o.id = {table}.thread)
              WHERE {open} AND thread IN (SELECT o.id FROM threads o JOIN threads n
-                 ON n.key = $2 || SUBSTR(o.key, $3) WHERE SUBSTR(o.key, 1, $3) = $1 || '/')"
+                 ON n.key = $2 || SUBSTR(o.key, {at}) WHERE SUBSTR(o.key, 1, {at}) = $1 || '/')"
         );
-        sqlx::query(sqlx::AssertSqlSafe(sql))
+        query(sqlx::AssertSqlSafe(sql))
             .bind(&from)
             .bind(&to)
             .bind(rest)
@@ -68,7 +72,7 @@ pub(in crate::db) async fn began_as(
     tx: &mut AnyConnection,
     channel: &Channel,
 ) -> Result<Channel, DbError> {
-    let row = sqlx::query("SELECT began_as FROM moved_channels WHERE channel = $1")
+    let row = query("SELECT began_as FROM moved_channels WHERE channel = $1")
         .bind(channel.to_string())
         .fetch_optional(tx)
         .await?;

@@ -1,0 +1,225 @@
+//! PostgreSQL: who is let in, how its sessions behave, and why it cannot be used.
+
+mod upgrade;
+
+use std::time::Duration;
+
+use sqlx::{AnyConnection, AnyPool, Connection as _, Executor as _, Row as _, any::AnyPoolOptions};
+
+use super::{DbError, error::reason, place::Server};
+
+/// Writers of all processes wait for each other here, as they do in the file of SQLite. The number
+/// means nothing; databases have locks of their own.
+pub(super) const WRITERS: &str = "SELECT pg_advisory_xact_lock(7521962890042318)";
+
+/// The time in unix milliseconds as the server has it, which all workers share.
+pub(super) const NOW: &str = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
+
+/// The oldest that is tried.
+const OLDEST: i64 = 13;
+const CONNECT: Duration = Duration::from_secs(10);
+/// A process that freezes inside of a transaction holds up the others for 10 s.
+const SESSION: &str = "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s';
+    SET statement_timeout = '60s'; SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5;
+    SET tcp_keepalives_count = 3;
+    SELECT set_config('synchronous_commit', 'on', false)
+     WHERE current_setting('synchronous_commit') = 'off'";
+const WRITES: &str = "SET default_transaction_read_only = off";
+const READS: &str = "SET default_transaction_read_only = on";
+
+/// Why PostgreSQL cannot be used, with the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Nobody answers.
+    #[error("no PostgreSQL answers at {at} ({reason}): start it, or correct database.url")]
+    Absent {
+        /// Host and port.
+        at: String,
+        /// What the system or the server said.
+        reason: String,
+    },
+    /// It does not let us in.
+    #[error(
+        "PostgreSQL at {at} does not let us in ({reason}): correct the user in database.url, and the password in MAYFLY__DATABASE__PASSWORD or the file that database.password_file names"
+    )]
+    Login {
+        /// Host and port.
+        at: String,
+        /// What the server said.
+        reason: String,
+    },
+    /// It has no such database.
+    #[error(
+        "PostgreSQL at {at} has no database \"{database}\": make it with `createdb {database}`, or correct database.url"
+    )]
+    NoDatabase {
+        /// Host and port.
+        at: String,
+        /// Which.
+        database: String,
+    },
+    /// Too old.
+    #[error("PostgreSQL at {at} is version {version}: {OLDEST} or later is needed")]
+    Version {
+        /// Host and port.
+        at: String,
+        /// Its version.
+        version: String,
+    },
+    /// A replica.
+    #[error(
+        "PostgreSQL at {at} is read-only, as a replica is: name the server that takes writes in database.url"
+    )]
+    ReadOnly {
+        /// Host and port.
+        at: String,
+    },
+    /// Text would not come back as it was.
+    #[error(
+        "database \"{database}\" is encoded as {encoding}: make it with `createdb --template template0 --encoding UTF8 {database}`"
+    )]
+    Encoding {
+        /// Which.
+        database: String,
+        /// Its encoding.
+        encoding: String,
+    },
+    /// Its tables cannot be made or changed.
+    #[error(
+        "the tables of database \"{database}\" cannot be made or changed ({reason}): the user \"{user}\" has to own them, and nothing has been changed"
+    )]
+    Tables {
+        /// Which.
+        database: String,
+        /// Who asked.
+        user: String,
+        /// What the server said.
+        reason: String,
+    },
+    /// Its tables are of another program, or of a build that never was released.
+    #[error(
+        "database \"{database}\" holds a migration {number} that is not this build's: name another database in database.url"
+    )]
+    Foreign {
+        /// Which.
+        database: String,
+        /// Which migration.
+        number: i64,
+    },
+    /// An upgrade that nobody could take back.
+    #[error(
+        "this mayfly {ours} would change database \"{database}\", and no backup could be made ({reason}): install pg_dump, or make a backup yourself and say so with MAYFLY__DATABASE__BACKED_UP={ours}"
+    )]
+    NoBackup {
+        /// Which.
+        database: String,
+        /// This program's version.
+        ours: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// Something else.
+    #[error("PostgreSQL at {at} cannot be used: {reason}")]
+    Other {
+        /// Host and port.
+        at: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// The writer and the readers, of a database that is up to date.
+pub(super) async fn open(server: &Server) -> Result<(AnyPool, AnyPool), DbError> {
+    let url = server.connect_url();
+    let mut first = match tokio::time::timeout(CONNECT, AnyConnection::connect(&url)).await {
+        Ok(connected) => connected.map_err(|error| refused(server, &error))?,
+        Err(_) => {
+            let reason = format!("no answer within {} s", CONNECT.as_secs());
+            let at = server.host();
+            return Err(Refused::Absent { at, reason }.into());
+        }
+    };
+    look(&mut first, server).await?;
+    upgrade::bring_up_to_date(&mut first, server).await?;
+    first.close().await?;
+    let write = pool(1, WRITES).connect_lazy(&url)?;
+    let read = pool(4, READS).connect_lazy(&url)?;
+    Ok((write, read))
+}
+
+fn refused(server: &Server, error: &sqlx::Error) -> Refused {
+    let (at, reason) = (server.host(), reason(error));
+    let code = error.as_database_error().and_then(|error| error.code());
+    match (error, code.as_deref()) {
+        // Closed in the middle: it starts or stops.
+        (sqlx::Error::Io(_), _) | (_, Some("57P03" | "57P01")) => Refused::Absent { at, reason },
+        (_, Some("28P01" | "28000")) => Refused::Login { at, reason },
+        (_, Some("3D000")) => Refused::NoDatabase {
+            at,
+            database: server.database().to_owned(),
+        },
+        _ => Refused::Other { at, reason },
+    }
+}
+
+/// Whether it is one that keeps what it is given.
+async fn look(connection: &mut AnyConnection, server: &Server) -> Result<(), DbError> {
+    let row = sqlx::query(
+        "SELECT CAST(current_setting('server_version_num') AS BIGINT) / 10000,
+           current_setting('server_version'), current_setting('transaction_read_only'),
+           current_setting('server_encoding'), current_setting('fsync')",
+    )
+    .fetch_one(connection)
+    .await?;
+    let (at, database) = (server.host(), server.database().to_owned());
+    if row.try_get::<i64, _>(0)? < OLDEST {
+        let version = row.try_get(1)?;
+        return Err(Refused::Version { at, version }.into());
+    }
+    if row.try_get::<String, _>(2)? == "on" {
+        return Err(Refused::ReadOnly { at }.into());
+    }
+    let encoding: String = row.try_get(3)?;
+    if encoding != "UTF8" {
+        return Err(Refused::Encoding { database, encoding }.into());
+    }
+    if row.try_get::<String, _>(4)? == "off" {
+        tracing::warn!(
+            at,
+            "PostgreSQL runs with fsync = off: a power cut loses what was accepted"
+        );
+    }
+    Ok(())
+}
+
+fn pool(connections: u32, access: &'static str) -> AnyPoolOptions {
+    AnyPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(Duration::from_secs(30))
+        .test_before_acquire(false)
+        .before_acquire(|connection, been| {
+            let fresh = been.idle_for < Duration::from_secs(1);
+            Box::pin(async move { Ok(fresh || answers(connection).await) })
+        })
+        // The driver waits for ever for one that a dead network has.
+        .after_release(|connection, _| Box::pin(async move { Ok(answers(connection).await) }))
+        .after_connect(move |connection, _| Box::pin(prepare(connection, access)))
+}
+
+async fn answers(connection: &mut AnyConnection) -> bool {
+    let answer = tokio::time::timeout(Duration::from_secs(5), connection.ping()).await;
+    matches!(answer, Ok(Ok(())))
+}
+
+async fn prepare(connection: &mut AnyConnection, access: &'static str) -> Result<(), sqlx::Error> {
+    connection.execute(SESSION).await?;
+    connection.execute(access).await?;
+    let replica = "SELECT CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END";
+    let row = sqlx::query(replica).fetch_one(connection).await?;
+    match row.try_get::<i64, _>(0)? {
+        0 => Ok(()),
+        _ => Err(sqlx::Error::Configuration(
+            "it is a read-only replica".into(),
+        )),
+    }
+}
