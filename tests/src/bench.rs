@@ -3,6 +3,7 @@
 //! To add a bench: a file below `bench/` that fills a [`figure::Report`], and a verb in
 //! `bin/mayfly-bench.rs`.
 
+pub mod accept;
 pub mod adapter;
 pub mod bare;
 pub mod chain;
@@ -15,6 +16,7 @@ pub mod memory;
 pub mod neighbour;
 pub mod others;
 pub mod points;
+pub mod queue;
 pub mod snapshot;
 pub mod tick;
 pub mod trees;

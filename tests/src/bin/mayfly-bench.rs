@@ -3,7 +3,9 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use mayfly_tests::bench::{adapter, figure::Report, idle, neighbour, snapshot, tick};
+use mayfly_tests::bench::{
+    accept, adapter, figure::Report, idle, neighbour, queue, snapshot, tick,
+};
 
 #[derive(Parser)]
 #[command(about = "Measures Mayfly on real Docker; needs root")]
@@ -44,6 +46,18 @@ enum Verb {
         #[arg(long)]
         program: PathBuf,
     },
+    /// What it costs to find out who is next, on both queues, beside a plain list and BullMQ.
+    Queue {
+        /// Writes the figures as a JSON list.
+        #[arg(long)]
+        json: Option<PathBuf>,
+    },
+    /// How many messages a second are accepted for good.
+    Accept {
+        /// Writes the figures as a JSON list.
+        #[arg(long)]
+        json: Option<PathBuf>,
+    },
     /// What states cost: revive, seal, merge, diff, export, import, next to other programs.
     Snapshot {
         /// Writes the figures as a JSON list.
@@ -80,6 +94,11 @@ fn main() -> ExitCode {
         }
         Verb::Idle { json, program } => finish(&idle::run(&program), json),
         Verb::Adapter { json, program } => finish(&adapter::run(&program), json),
+        Verb::Queue { json } => finish(&runtime().block_on(queue::run()), json),
+        Verb::Accept { json } => {
+            let report = runtime().block_on(accept::run(&std::env::temp_dir()));
+            finish(&report, json)
+        }
         Verb::Neighbour { file } => {
             let Err(error) = neighbour::write(&file);
             eprintln!("{}: {error}", file.display());
