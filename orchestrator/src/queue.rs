@@ -53,8 +53,7 @@ impl QueueConfig {
 }
 
 /// How long a tick may take. Some of the running places are kept for short ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
     /// At most 5 minutes.
     Short,
@@ -73,7 +72,7 @@ impl Length {
 }
 
 /// A lane and whose turn it uses.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
     /// Whose message waits.
     pub lane: AgentId,

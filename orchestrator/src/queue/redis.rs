@@ -25,7 +25,7 @@ use mayfly_domain::AgentId;
 use tokio::sync::OnceCell;
 
 use self::fault::Fault;
-use super::{BEAT, DEATHS, Offer, Queue, QueueError, Room, Work};
+use super::{BEAT, DEATHS, Length, Offer, Queue, QueueError, Room, Work};
 use crate::worker::Identity;
 
 /// How long a process that is not heard of keeps what it took.
@@ -40,24 +40,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Lanes offered in one command.
 const AT_ONCE: usize = 200;
 /// Names of the script's keys, in its order.
-const KEYS: [&str; 16] = [
-    "work",
-    "short",
-    "long",
-    "later",
-    "taken",
-    "held",
-    "owner",
-    "tokens",
-    "again",
-    "tags",
-    "meta",
-    "running",
-    "deaths",
-    "dead",
-    "wake-short",
-    "wake-long",
+const KEYS: [&str; 13] = [
+    "work", "short", "long", "later", "taken", "owner", "held", "notes", "tags", "meta", "dead",
+    WAKE_SHORT, WAKE_LONG,
 ];
+const WAKE_SHORT: &str = "wake-short";
+const WAKE_LONG: &str = "wake-long";
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("redis/queue.lua")));
 
@@ -67,7 +55,7 @@ pub struct Redis {
     commands: ConnectionManager,
     /// Blocking reads hold up everything else on their connection.
     blocking: tokio::sync::Mutex<Option<MultiplexedConnection>>,
-    keys: Vec<String>,
+    keys: [String; KEYS.len()],
     identity: Identity,
     introduced: OnceCell<()>,
     next_token: AtomicU64,
@@ -101,14 +89,12 @@ impl Redis {
         let commands = client
             .get_connection_manager_lazy(config)
             .map_err(|error| Fault::of(&error).told(&address))?;
-        let keys = KEYS
-            .map(|name| format!("{{mayfly:{installation}}}:{name}"))
-            .to_vec();
+        let tag = format!("{{mayfly:{installation}}}");
         Ok(Redis {
             client,
             commands,
             blocking: tokio::sync::Mutex::default(),
-            keys,
+            keys: KEYS.map(|name| format!("{tag}:{name}")),
             identity,
             introduced: OnceCell::new(),
             next_token: AtomicU64::default(),
@@ -197,7 +183,7 @@ impl Redis {
             }
             other => String::from_redis_value(other)
                 .ok()
-                .and_then(|text| serde_json::from_str::<Work>(&text).ok()),
+                .and_then(|text| held(&text)),
         };
         let work = work.ok_or_else(|| {
             QueueError(format!(
@@ -226,9 +212,10 @@ impl Redis {
             None => self.connect().await.map_err(|error| self.told(&error))?,
         };
         let mut command = ::redis::cmd("BLPOP");
-        command.arg(&self.keys[14]);
+        let [.., short, long] = &self.keys;
+        command.arg(short);
         if room.long {
-            command.arg(&self.keys[15]);
+            command.arg(long);
         }
         command.arg(at_most.as_secs_f64().max(0.01));
         let rung: RedisResult<Value> = command.query_async(&mut connection).await;
@@ -324,9 +311,35 @@ fn arguments(offer: &Offer) -> [String; 3] {
     let Offer { work, delay } = offer;
     [
         work.lane.to_string(),
-        serde_json::to_string(work).expect("work is plain data"),
+        written(work),
         delay.as_millis().to_string(),
     ]
+}
+
+/// As the script reads it; a profile's name has no line break.
+fn written(work: &Work) -> String {
+    let length = match work.length {
+        Length::Short => 's',
+        Length::Long => 'l',
+    };
+    format!("{length}{}\n{}", work.profile, work.user)
+}
+
+/// What the script answers: the lane, then [`written`].
+fn held(text: &str) -> Option<Work> {
+    let (lane, work) = text.split_once('\n')?;
+    let (kind, user) = work.split_once('\n')?;
+    let length = match kind.chars().next()? {
+        's' => Length::Short,
+        'l' => Length::Long,
+        _ => return None,
+    };
+    Some(Work {
+        lane: lane.parse().ok()?,
+        user: user.to_owned(),
+        profile: kind[1..].to_owned(),
+        length,
+    })
 }
 
 fn version(info: &str) -> Option<(u32, u32)> {

@@ -171,7 +171,8 @@ async fn list(report: &mut Report, server: &RedisServer, workers: usize) {
         connections.push(connection.expect("it answers"));
     }
     for number in 0..1000 {
-        let job = serde_json::to_string(&offer(1000, number).work).expect("plain data");
+        let Work { lane, user, .. } = offer(1000, number).work;
+        let job = format!("{lane} {user}");
         push(&mut connections[0], &job).await;
     }
     let began = Instant::now();

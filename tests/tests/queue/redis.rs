@@ -79,7 +79,7 @@ async fn a_worker_that_starts_again_takes_back_what_its_earlier_start_held() {
 /// A lane that ends each worker before it can claim is put aside in the end, and its neighbours are not.
 #[tokio::test]
 async fn qu_03_a_lane_that_ends_every_worker_is_put_aside_and_its_neighbour_goes_on() {
-    let server = RedisServer::start(&["--enable-debug-command", "local"]);
+    let server = RedisServer::start(&[]);
     let poison = work("ada");
     let watcher = on(&server, "watcher", 1);
     watcher.offer(&[now(&poison)]).await.unwrap();
@@ -94,6 +94,7 @@ async fn qu_03_a_lane_that_ends_every_worker_is_put_aside_and_its_neighbour_goes
         // Its time passes at once, and so does the pause after it.
         let lane = poison.lane.to_string();
         server.command(&["ZADD", &key("taken"), "XX", "1", &lane]);
+        server.command(&["HDEL", &key("meta"), "swept"]);
         nothing_is_there(&watcher, &Room::for_all()).await;
         server.command(&["ZADD", &key("later"), "XX", "1", &lane]);
     }

@@ -58,7 +58,6 @@ enum State {
 impl Order {
     /// See [`crate::queue::Queue::offer`].
     pub(super) fn offer(&mut self, offer: &Offer, now: Duration) {
-        self.ripen(now);
         self.stand(&offer.work, now + offer.delay, now);
     }
 
@@ -89,7 +88,6 @@ impl Order {
 
     /// See [`crate::queue::Queue::done`].
     pub(super) fn done(&mut self, id: AgentId, again: Option<&Offer>, now: Duration) {
-        self.ripen(now);
         let Some(Lane {
             state: State::Taken { .. },
             ..

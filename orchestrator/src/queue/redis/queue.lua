@@ -3,149 +3,169 @@
 -- local/order.rs. Times are milliseconds of the server's clock; where that jumps, what stands too far
 -- ahead is pulled back, and the database decides in any case. A server short of memory may have thrown away
 -- any of the keys: what then has no work is dropped here, and offered again by who knows the database.
+--
+-- Work is "s" or "l" for short or long, the profile, a new line, and the user.
 
-local WORK = KEYS[1]     -- hash: lane -> its work as offered last
-local SHORT = KEYS[2]    -- sorted set: lanes that are ready, by standing
+local WORK = KEYS[1]   -- hash: lane -> its work as offered last
+local SHORT = KEYS[2]  -- sorted set: lanes that are ready, by standing
 local LONG = KEYS[3]
-local LATER = KEYS[4]    -- sorted set: lanes by the time they are due
-local TAKEN = KEYS[5]    -- sorted set: lanes by the time their taker is given up
-local HELD = KEYS[6]     -- hash: lane -> its work as it was taken
-local OWNER = KEYS[7]    -- hash: lane -> token of its taker
-local TOKENS = KEYS[8]   -- hash: token -> lane
-local AGAIN = KEYS[9]    -- hash: lane -> due time, for what was offered while taken
-local TAGS = KEYS[10]    -- sorted set: users by the turn from which their next lane counts
-local META = KEYS[11]    -- hash: turn, arrivals
-local RUNNING = KEYS[12] -- hash: u:USER and p:PROFILE -> how many are taken
-local DEATHS = KEYS[13]  -- hash: lane -> takers that were given up since it was last given back
-local DEAD = KEYS[14]    -- set: lanes put aside
-local WAKE_SHORT = KEYS[15] -- lists: one element wakes one waiting worker
-local WAKE_LONG = KEYS[16]
+local LATER = KEYS[4]  -- sorted set: lanes by the time they are due
+local TAKEN = KEYS[5]  -- sorted set: lanes by the time their taker is given up
+local OWNER = KEYS[6]  -- hash: lane -> token of its taker
+local HELD = KEYS[7]   -- hash: token -> lane, a new line, its work as it was taken
+local NOTES = KEYS[8]  -- hash: "again LANE" -> due time of what was offered while taken; "died LANE" -> takers that were
+                       -- given up since it was last given back
+local TAGS = KEYS[9]   -- sorted set: users by the turn from which their next lane counts
+local META = KEYS[10]  -- hash: turn, arrivals, swept
+local DEAD = KEYS[11]  -- set: lanes put aside
+local WAKE_SHORT = KEYS[12] -- lists: one element wakes one waiting worker
+local WAKE_LONG = KEYS[13]
 
 local ARRIVALS = 1048576 -- a standing is turn * ARRIVALS + arrival, exact in a double for 8.5e9 turns
 local LOOKED_AT = 256
 local AT_ONCE = 200
 local WAKES = 64
+local SWEEP = 1000 -- milliseconds between two looks for dead takers
 
-local clock = redis.call('TIME')
+local call = redis.call
+local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 -- Lua's own conversion keeps 14 digits.
 local function text(number) return string.format('%.0f', number) end
 
--- A replica refuses this; a server without memory does not, and lets what follows pass.
-local function probe() redis.call('HDEL', META, 'probe') end
-
 local function number(reply) return tonumber(reply or 0) or 0 end
 
+local function is_short(work) return work:byte(1) == 115 end
+
+local function user_of(work) return work:sub(work:find('\n', 1, true) + 1) end
+
+local function profile_of(work) return work:sub(2, work:find('\n', 1, true) - 1) end
+
 local function line_up(lane, work)
-  if not work then return end
-  local told = cjson.decode(work)
-  local turn = math.max(number(redis.call('ZSCORE', TAGS, told.user)), number(redis.call('HGET', META, 'turn')))
-  redis.call('ZADD', TAGS, text(turn + 1), told.user)
-  local arrival = redis.call('HINCRBY', META, 'arrivals', 1) % ARRIVALS
-  local short = told.length == 'short'
-  redis.call('ZADD', short and SHORT or LONG, text(turn * ARRIVALS + arrival), lane)
+  local user = user_of(work)
+  local turn = math.max(number(call('ZSCORE', TAGS, user)), number(call('HGET', META, 'turn')))
+  call('ZADD', TAGS, text(turn + 1), user)
+  local arrival = call('HINCRBY', META, 'arrivals', 1) % ARRIVALS
+  local short = is_short(work)
+  call('ZADD', short and SHORT or LONG, text(turn * ARRIVALS + arrival), lane)
   local wake = short and WAKE_SHORT or WAKE_LONG
-  redis.call('RPUSH', wake, '1')
-  redis.call('LTRIM', wake, -WAKES, -1)
+  if call('RPUSH', wake, '1') > WAKES then call('LTRIM', wake, -1, -1) end
 end
 
+-- A lane that stands nowhere.
 local function enter(lane, work, due)
   if not work then return end
-  redis.call('HSET', WORK, lane, work)
+  call('HSET', WORK, lane, work)
   if due <= now then
     line_up(lane, work)
   else
-    redis.call('ZADD', LATER, text(due), lane)
+    call('ZADD', LATER, text(due), lane)
   end
 end
 
+-- A lane that may stand somewhere.
 local function stand(lane, work, due)
-  if redis.call('SISMEMBER', DEAD, lane) == 1 then return end
-  if redis.call('ZSCORE', TAKEN, lane) and redis.call('HEXISTS', OWNER, lane) == 1 then
-    local known = redis.call('HGET', AGAIN, lane)
-    redis.call('HSET', AGAIN, lane, text(known and math.min(tonumber(known), due) or due))
-    redis.call('HSET', WORK, lane, work)
+  if call('SISMEMBER', DEAD, lane) == 1 then return end
+  if call('ZSCORE', TAKEN, lane) and call('HEXISTS', OWNER, lane) == 1 then
+    local known = call('HGET', NOTES, 'again ' .. lane)
+    call('HSET', NOTES, 'again ' .. lane, text(known and math.min(tonumber(known), due) or due))
+    call('HSET', WORK, lane, work)
     return
   end
-  redis.call('HSETNX', WORK, lane, work)
-  local known = redis.call('ZSCORE', LATER, lane)
+  call('HSETNX', WORK, lane, work)
+  local known = call('ZSCORE', LATER, lane)
   if known then
     if tonumber(known) > due then
-      redis.call('ZREM', LATER, lane)
+      call('ZREM', LATER, lane)
       enter(lane, work, due)
     end
-  elseif not redis.call('ZSCORE', SHORT, lane) and not redis.call('ZSCORE', LONG, lane) then
+  elseif not call('ZSCORE', SHORT, lane) and not call('ZSCORE', LONG, lane) then
     enter(lane, work, due)
   end
 end
 
-local function less(field)
-  if redis.call('HINCRBY', RUNNING, field, -1) <= 0 then redis.call('HDEL', RUNNING, field) end
-end
-
--- The lane is nobody's. Answers when it is due again, if it was offered meanwhile.
-local function release(lane)
-  local held = redis.call('HGET', HELD, lane)
-  if held then
-    local told = cjson.decode(held)
-    less('u:' .. told.user)
-    less('p:' .. told.profile)
-  end
-  local owner = redis.call('HGET', OWNER, lane)
-  if owner then redis.call('HDEL', TOKENS, owner) end
-  redis.call('HDEL', OWNER, lane)
-  redis.call('HDEL', HELD, lane)
-  redis.call('ZREM', TAKEN, lane)
-  local again = redis.call('HGET', AGAIN, lane)
-  redis.call('HDEL', AGAIN, lane)
-  return again and tonumber(again)
+-- The lane is nobody's. Answers when it is due again, if it was offered meanwhile, and how many takers died.
+local function release(lane, token)
+  call('HDEL', OWNER, lane)
+  if token then call('HDEL', HELD, token) end
+  call('ZREM', TAKEN, lane)
+  local notes = call('HMGET', NOTES, 'again ' .. lane, 'died ' .. lane)
+  if notes[1] then call('HDEL', NOTES, 'again ' .. lane) end
+  return notes[1] and tonumber(notes[1]), number(notes[2])
 end
 
 local function ripen()
-  for _, lane in ipairs(redis.call('ZRANGEBYSCORE', LATER, '-inf', text(now), 'LIMIT', 0, AT_ONCE)) do
-    redis.call('ZREM', LATER, lane)
-    line_up(lane, redis.call('HGET', WORK, lane))
+  for _, lane in ipairs(call('ZRANGEBYSCORE', LATER, '-inf', text(now), 'LIMIT', 0, AT_ONCE)) do
+    call('ZREM', LATER, lane)
+    local work = call('HGET', WORK, lane)
+    if work then line_up(lane, work) end
   end
 end
 
 -- Gives up takers that were not heard of: their lanes come back, each time later, and at last not at all.
 local function give_up(lease, deaths)
-  for _, lane in ipairs(redis.call('ZRANGEBYSCORE', TAKEN, text(now + 2 * lease), '+inf', 'LIMIT', 0, AT_ONCE)) do
-    redis.call('ZADD', TAKEN, text(now + lease), lane)
+  for _, lane in ipairs(call('ZRANGEBYSCORE', TAKEN, text(now + 2 * lease), '+inf', 'LIMIT', 0, AT_ONCE)) do
+    call('ZADD', TAKEN, text(now + lease), lane)
   end
-  for _, lane in ipairs(redis.call('ZRANGEBYSCORE', TAKEN, '-inf', text(now), 'LIMIT', 0, AT_ONCE)) do
-    release(lane)
-    local died = redis.call('HINCRBY', DEATHS, lane, 1)
+  for _, lane in ipairs(call('ZRANGEBYSCORE', TAKEN, '-inf', text(now), 'LIMIT', 0, AT_ONCE)) do
+    local _, died = release(lane, call('HGET', OWNER, lane))
+    died = died + 1
     if died >= deaths then
-      redis.call('SADD', DEAD, lane)
-      redis.call('HDEL', WORK, lane)
-      redis.call('HDEL', DEATHS, lane)
+      call('SADD', DEAD, lane)
+      call('HDEL', WORK, lane)
+      call('HDEL', NOTES, 'died ' .. lane)
     else
-      enter(lane, redis.call('HGET', WORK, lane), now + math.min(60000, 500 * 2 ^ died))
+      call('HSET', NOTES, 'died ' .. lane, died)
+      enter(lane, call('HGET', WORK, lane), now + math.min(60000, 500 * 2 ^ died))
     end
   end
 end
 
--- The lane of the lowest standing that is below its limits.
-local function first(ready, per_user, per_profile)
-  local from = 0
-  local chunk = 4
+-- What need not be done at each call.
+local function sweep(lease, deaths)
+  local meta = call('HMGET', META, 'swept', 'turn')
+  if math.abs(now - number(meta[1])) < SWEEP then return end
+  -- A replica refuses this; a server without memory does not, and lets what follows pass.
+  call('HDEL', META, 'probe')
+  call('HSET', META, 'swept', text(now))
+  -- A tag in the past says nothing.
+  call('ZREMRANGEBYSCORE', TAGS, '-inf', text(number(meta[2])))
+  give_up(lease, deaths)
+end
+
+-- Answers whether work is below its limits.
+local function limits(per_user, per_profile)
+  local users, profiles = {}, {}
+  for _, held in ipairs(call('HVALS', HELD)) do
+    local work = held:sub(held:find('\n', 1, true) + 1)
+    local user, profile = user_of(work), profile_of(work)
+    users[user] = (users[user] or 0) + 1
+    profiles[profile] = (profiles[profile] or 0) + 1
+  end
+  return function(work)
+    local profile = profile_of(work)
+    local most = per_profile[profile]
+    return (per_user == 0 or (users[user_of(work)] or 0) < per_user) and (not most or (profiles[profile] or 0) < most)
+  end
+end
+
+-- The lane of the lowest standing that fits.
+local function first(ready, fits)
+  local from, chunk = 0, 1
   while from < LOOKED_AT do
-    local found = redis.call('ZRANGE', ready, from, from + chunk - 1, 'WITHSCORES')
+    local found = call('ZRANGE', ready, from, from + chunk - 1, 'WITHSCORES')
+    local dropped = 0
     for i = 1, #found, 2 do
-      local work = redis.call('HGET', WORK, found[i])
-      local told = work and cjson.decode(work)
-      local most = told and per_profile[told.profile]
+      local work = call('HGET', WORK, found[i])
       if not work then
-        redis.call('ZREM', ready, found[i])
-      elseif (per_user == 0 or number(redis.call('HGET', RUNNING, 'u:' .. told.user)) < per_user)
-        and (not most or number(redis.call('HGET', RUNNING, 'p:' .. told.profile)) < most) then
-        return { lane = found[i], standing = tonumber(found[i + 1]), work = work, told = told }
+        dropped = dropped + call('ZREM', ready, found[i])
+      elseif not fits or fits(work) then
+        return { from = ready, lane = found[i], standing = tonumber(found[i + 1]), work = work }
       end
     end
     if #found < 2 * chunk then return nil end
-    from = from + chunk
+    from = from + chunk - dropped
     chunk = math.min(64, LOOKED_AT - from)
   end
 end
@@ -154,107 +174,99 @@ local calls = {}
 
 -- offer: lane, work, delay, ...
 function calls.offer()
-  ripen()
   for i = 2, #ARGV, 3 do
     stand(ARGV[i], ARGV[i + 1], now + tonumber(ARGV[i + 2]))
   end
 end
 
 -- take: token, lease, deaths, "long" or "short", per user (0: no limit), profile, limit, ...
--- Answers the lane's work; else the milliseconds until something is due, or nothing.
+-- Answers the lane with its work; else the milliseconds until something is due, or nothing.
 function calls.take()
-  local token, lease, deaths, long = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == 'long'
-  local mine = redis.call('HGET', TOKENS, token)
-  if mine then return redis.call('HGET', HELD, mine) end
-  probe()
-  give_up(lease, deaths)
+  local token, long = ARGV[2], ARGV[5] == 'long'
+  local mine = call('HGET', HELD, token)
+  if mine then return mine end
+  sweep(tonumber(ARGV[3]), tonumber(ARGV[4]))
   ripen()
-  local per_user, per_profile = tonumber(ARGV[6]), {}
+  local per_user, per_profile, fits = tonumber(ARGV[6]), {}, nil
   for i = 7, #ARGV, 2 do per_profile[ARGV[i]] = tonumber(ARGV[i + 1]) end
-  local chosen = first(SHORT, per_user, per_profile)
+  if per_user > 0 or ARGV[7] then fits = limits(per_user, per_profile) end
+  local chosen = first(SHORT, fits)
   if long then
-    local other = first(LONG, per_user, per_profile)
+    local other = first(LONG, fits)
     if other and (not chosen or other.standing < chosen.standing) then chosen = other end
   end
   if not chosen then
-    local due = redis.call('ZRANGE', LATER, 0, 0, 'WITHSCORES')[2]
-    local lost = redis.call('ZRANGE', TAKEN, 0, 0, 'WITHSCORES')[2]
+    local due = call('ZRANGE', LATER, 0, 0, 'WITHSCORES')[2]
+    local lost = call('ZRANGE', TAKEN, 0, 0, 'WITHSCORES')[2]
     local soonest = math.min(tonumber(due or math.huge), tonumber(lost or math.huge))
     if soonest == math.huge then return nil end
     return math.max(1, soonest - now)
   end
-  redis.call('ZREM', chosen.told.length == 'short' and SHORT or LONG, chosen.lane)
-  redis.call('HSET', HELD, chosen.lane, chosen.work)
-  redis.call('HSET', OWNER, chosen.lane, token)
-  redis.call('HSET', TOKENS, token, chosen.lane)
-  redis.call('ZADD', TAKEN, text(now + lease), chosen.lane)
-  redis.call('HINCRBY', RUNNING, 'u:' .. chosen.told.user, 1)
-  redis.call('HINCRBY', RUNNING, 'p:' .. chosen.told.profile, 1)
-  local turn = math.max(number(redis.call('HGET', META, 'turn')), math.floor(chosen.standing / ARRIVALS))
-  redis.call('HSET', META, 'turn', text(turn))
-  redis.call('ZREMRANGEBYSCORE', TAGS, '-inf', text(turn))
-  return chosen.work
+  local held = chosen.lane .. '\n' .. chosen.work
+  call('ZREM', chosen.from, chosen.lane)
+  call('HSET', OWNER, chosen.lane, token)
+  call('HSET', HELD, token, held)
+  call('ZADD', TAKEN, text(now + tonumber(ARGV[3])), chosen.lane)
+  local turn = math.floor(chosen.standing / ARRIVALS)
+  if turn > number(call('HGET', META, 'turn')) then call('HSET', META, 'turn', text(turn)) end
+  return held
 end
 
 -- done: lane, token[, work, delay]
 function calls.done()
-  local lane = ARGV[2]
-  if redis.call('HGET', OWNER, lane) ~= ARGV[3] then return end
-  ripen()
-  local due, work = release(lane), redis.call('HGET', WORK, lane)
-  redis.call('HDEL', WORK, lane)
-  redis.call('HDEL', DEATHS, lane)
+  local lane, token = ARGV[2], ARGV[3]
+  if call('HGET', OWNER, lane) ~= token then return end
+  local due, died = release(lane, token)
+  if died > 0 then call('HDEL', NOTES, 'died ' .. lane) end
   if ARGV[4] then
-    stand(lane, ARGV[4], now + tonumber(ARGV[5]))
+    enter(lane, ARGV[4], now + tonumber(ARGV[5]))
   elseif due then
-    stand(lane, work, due)
+    enter(lane, call('HGET', WORK, lane), due)
+  else
+    call('HDEL', WORK, lane)
   end
 end
 
 -- beat: lease, lane, token, ...
 function calls.beat()
-  probe()
+  call('HDEL', META, 'probe')
   local until_then = text(now + tonumber(ARGV[2]))
   for i = 3, #ARGV, 2 do
-    if redis.call('HGET', OWNER, ARGV[i]) == ARGV[i + 1] then
-      redis.call('ZADD', TAKEN, 'XX', until_then, ARGV[i])
-    end
+    if call('HGET', OWNER, ARGV[i]) == ARGV[i + 1] then call('ZADD', TAKEN, 'XX', until_then, ARGV[i]) end
   end
+end
+
+local function give_back(lane, token)
+  release(lane, token)
+  enter(lane, call('HGET', WORK, lane), now)
 end
 
 -- leave: token. What it holds is ready again.
 function calls.leave()
-  local lane = redis.call('HGET', TOKENS, ARGV[2])
-  if not lane then return end
-  release(lane)
-  enter(lane, redis.call('HGET', WORK, lane), now)
+  local held = call('HGET', HELD, ARGV[2])
+  if held then give_back(held:sub(1, held:find('\n', 1, true) - 1), ARGV[2]) end
 end
 
 -- arrive: worker, epoch. What earlier starts of this worker hold is ready again.
 function calls.arrive()
   local worker, present = ARGV[2] .. ':', ARGV[2] .. ':' .. ARGV[3] .. ':'
-  local owners = redis.call('HGETALL', OWNER)
+  local owners = call('HGETALL', OWNER)
   for i = 1, #owners, 2 do
     local token = owners[i + 1]
-    if token:sub(1, #worker) == worker and token:sub(1, #present) ~= present then
-      release(owners[i])
-      enter(owners[i], redis.call('HGET', WORK, owners[i]), now)
-    end
+    if token:sub(1, #worker) == worker and token:sub(1, #present) ~= present then give_back(owners[i], token) end
   end
 end
 
 -- place: lane
-function calls.place()
-  return redis.call('ZRANK', SHORT, ARGV[2]) or redis.call('ZRANK', LONG, ARGV[2])
-end
+function calls.place() return call('ZRANK', SHORT, ARGV[2]) or call('ZRANK', LONG, ARGV[2]) end
 
 -- dead
-function calls.dead() return redis.call('SMEMBERS', DEAD) end
+function calls.dead() return call('SMEMBERS', DEAD) end
 
 -- forgive: lane
 function calls.forgive()
-  redis.call('SREM', DEAD, ARGV[2])
-  redis.call('HDEL', DEATHS, ARGV[2])
+  call('SREM', DEAD, ARGV[2])
+  call('HDEL', NOTES, 'died ' .. ARGV[2])
 end
 
 return calls[ARGV[1]]()
