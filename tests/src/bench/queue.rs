@@ -19,6 +19,7 @@ use mayfly_orchestrator::{
     queue::{Length, Local, Offer, Queue, Redis, Room, Work},
     sandbox::{Names, fake::Fake},
     snapshot::Slot,
+    supervise::Supervisor,
     tick::destroy,
     worker::Identity,
 };
@@ -121,9 +122,9 @@ async fn dispatch<Q: Queue>(report: &mut Report, kind: &str, queues: &[Arc<Q>], 
     // Each of several has its share to take from, as long as it holds one.
     let offers: Vec<Offer> = (0..lanes.max(workers)).map(|n| offer(lanes, n)).collect();
     queues[0].offer(&offers).await.expect("it answers");
-    let began = Instant::now();
+    let (supervisor, began) = (Supervisor::default(), Instant::now());
     let working = queues.iter().cloned().map(|queue| {
-        tokio::spawn(async move {
+        supervisor.task("measured", async move {
             let (mut done, room) = (0_usize, Room::for_all());
             while began.elapsed() < SPAN {
                 let work = queue.take(&room).await.expect("it answers");
@@ -175,9 +176,9 @@ async fn list(report: &mut Report, server: &RedisServer, workers: usize) {
         let job = format!("{lane} {user}");
         push(&mut connections[0], &job).await;
     }
-    let began = Instant::now();
+    let (supervisor, began) = (Supervisor::default(), Instant::now());
     let working = connections.into_iter().map(|mut connection| {
-        tokio::spawn(async move {
+        supervisor.task("measured", async move {
             let mut done = 0_usize;
             while began.elapsed() < SPAN {
                 let job: String = redis::cmd("LPOP")
