@@ -25,6 +25,12 @@ pub enum Shut {
 pub trait Conversation {
     /// What the program is told of the platform.
     fn environment(&self) -> Vec<(&'static str, String)>;
+    /// Where the platform's WebSocket is, where it has one: `ws://127.0.0.1:PORT`.
+    fn socket(&self) -> Option<String> {
+        None
+    }
+    /// The platform tells this address from now on.
+    fn tell_socket(&self, _url: String) {}
     /// The program has started: where its platform sends requests, it learns where to.
     fn reach(&self, _server: &Server) {}
     /// Speaks to the bot where it is not spoken with yet.

@@ -10,6 +10,15 @@ use mayfly_tests::{
     server::Server,
 };
 
+/// A network before the platform's WebSocket, where it has one.
+fn before_the_socket(there: &impl Conversation) -> Option<Cutter> {
+    let url = there.socket()?;
+    let place = url.strip_prefix("ws://").expect("a fake's address");
+    let network = Cutter::before(place);
+    there.tell_socket(format!("ws://{}", network.address()));
+    Some(network)
+}
+
 /// The program before a platform behind a network that can be cut.
 fn behind(there: &impl Conversation) -> (Server, Cutter, Vec<String>) {
     let mut server = Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"));
@@ -105,17 +114,35 @@ fn forms(secret: &str) -> Vec<String> {
         .to_vec()
 }
 
-/// Every call is cut at some byte of its answer at least once, and everything is written down.
+/// Bytes after which a WebSocket is cut: in its handshake, its greeting, and what comes then.
+const IN_A_SOCKET: [usize; 3] = [0, 180, 420];
+
+/// Every call and every socket is cut at some byte of its answer at least once, and everything is
+/// written down.
 fn nothing_is_written_down(mut there: impl Conversation) {
     let (mut server, network, secrets) = behind(&there);
     server.set_env("MAYFLY__LOG__LEVEL", "trace");
     server.set_env("MAYFLY__ATTACHMENTS__FILE_MIB", "1");
+    let sockets = before_the_socket(&there);
     network.cut_after([0, 20, 90, 200]);
     server.start();
     server.until("the first cuts", || match network.cuts_left() {
         0 => Ok(()),
         left => Err(left.to_string()),
     });
+    until_ready(&server);
+    if let Some(sockets) = &sockets {
+        for bytes in IN_A_SOCKET {
+            sockets.cut_after([bytes]);
+            sockets.cut_all();
+            server.until("a socket's cut", || match sockets.cuts_left() {
+                0 => Ok(()),
+                left => Err(left.to_string()),
+            });
+            // Waits grow with each connection that fails, and not after one that did not.
+            until_ready(&server);
+        }
+    }
     // A first mention that nobody hears is not found later (Discord).
     until_ready(&server);
     there.begin("echo hello");
@@ -123,6 +150,9 @@ fn nothing_is_written_down(mut there: impl Conversation) {
     for (round, bytes) in [0, 60, 150, 230].into_iter().enumerate() {
         network.cut_after([bytes, bytes + 10]);
         network.cut_all();
+        if let Some(sockets) = &sockets {
+            sockets.cut_after([4000 + bytes]);
+        }
         there.send(&format!("echo answer {round}"), "a.txt", b"content");
         until(&server, &there, &format!("answer {round}"));
     }
@@ -137,6 +167,9 @@ fn nothing_is_written_down(mut there: impl Conversation) {
     for wanted in ["TRACE", "a file is left out", "[secret].txt"] {
         assert!(log.contains(wanted), "{wanted} is not in the log");
     }
+    // The address of Slack's socket is as good as a token, once.
+    let ticket = log.lines().find(|line| line.contains("ticket="));
+    assert_eq!(ticket, None);
     for secret in &secrets {
         for form in forms(secret) {
             let found = log.lines().find(|line| line.contains(&form));

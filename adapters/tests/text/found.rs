@@ -91,3 +91,17 @@ fn a_part_that_begins_with_a_quoted_item_begins_with_an_item() {
     let text = "\\*".repeat(61);
     check(&format!("> *\n2) {text}```rust\n|a|b|\n|-|-|\n|1|`x`|\n\n").repeat(12));
 }
+
+#[test]
+fn a_star_is_a_letter_wherever_it_stands() {
+    for source in ["\\*\u{2028}`*".repeat(3), "|>> _* |_[".to_owned()] {
+        check(&source);
+    }
+}
+
+#[test]
+fn what_is_no_mail_address_is_none() {
+    for source in ["<=a@b.io\\>", "\\<a@b.io\\>", "<`x`>", "a < b", "<**b**>"] {
+        check(source);
+    }
+}

@@ -41,6 +41,14 @@ impl Conversation for Thread {
         ]
     }
 
+    fn socket(&self) -> Option<String> {
+        Some(self.fake.gateway_url())
+    }
+
+    fn tell_socket(&self, url: String) {
+        self.fake.tell_gateway(url);
+    }
+
     fn begin(&mut self, text: &str) {
         // Discord tells a bot only what is said while it has a session.
         let since = Instant::now();

@@ -37,6 +37,14 @@ impl Conversation for Thread {
         ]
     }
 
+    fn socket(&self) -> Option<String> {
+        (!self.by_requests).then(|| self.fake.socket_url())
+    }
+
+    fn tell_socket(&self, url: String) {
+        self.fake.tell_socket(url);
+    }
+
     fn reach(&self, server: &Server) {
         if self.by_requests {
             self.fake.requests_to(server.requests_address());

@@ -37,6 +37,8 @@ pub enum Order {
     Invalid(bool),
     /// Nothing is read or written any more, and nothing is closed.
     Deaf,
+    /// The same, right after the next beat is acknowledged.
+    DeafAfterBeat,
     /// This comes as a frame.
     Raw(String),
 }
@@ -55,7 +57,7 @@ impl Dialled for Gateway {
         if send(&mut socket, &hello).await.is_none() {
             return;
         }
-        let mut at: At = None;
+        let (mut at, mut beats): (At, bool) = (None, true);
         loop {
             changed.mark_unchanged();
             for event in self.waiting(&mut at) {
@@ -70,7 +72,10 @@ impl Dialled for Gateway {
                             if send(&mut socket, &answer).await.is_none() {
                                 return;
                             }
-                            continue;
+                            match beats {
+                                true => continue,
+                                false => Order::Deaf,
+                            }
                         }
                         Ok(None) => continue,
                         Err(order) => order,
@@ -84,8 +89,13 @@ impl Dialled for Gateway {
                 },
                 _ = changed.changed() => continue,
             };
-            if order == Order::Deaf {
-                self.0.lock().deaf += 1;
+            match order {
+                Order::Deaf => self.0.lock().deaf += 1,
+                Order::DeafAfterBeat => {
+                    beats = false;
+                    continue;
+                }
+                _ => {}
             }
             if follow(&mut socket, order).await.is_none() {
                 return;
@@ -112,7 +122,7 @@ async fn follow(socket: &mut Socket, order: Order) -> Option<()> {
         Order::Invalid(again) => {
             send(socket, &json!({"op": 9, "d": again, "s": null, "t": null})).await
         }
-        Order::Deaf => pending().await,
+        Order::Deaf | Order::DeafAfterBeat => pending().await,
         Order::Raw(text) => socket.send(Message::text(text)).await.ok(),
     }
 }
@@ -282,6 +292,16 @@ impl FakeDiscord {
     /// After which events clients resumed.
     pub fn resumed(&self) -> Vec<u64> {
         self.kept.lock().resumed.clone()
+    }
+
+    /// `ws://127.0.0.1:PORT`
+    pub fn gateway_url(&self) -> String {
+        self.kept.lock().gateway_url.clone()
+    }
+
+    /// The address of the gateway is told so from now on.
+    pub fn tell_gateway(&self, url: String) {
+        self.kept.lock().gateway_url = url;
     }
 
     /// Time between beats, in milliseconds, for connections from now on.

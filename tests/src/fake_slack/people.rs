@@ -213,6 +213,11 @@ impl FakeSlack {
         self.state.news.notify_waiters();
     }
 
+    /// The address of the socket is told so from now on.
+    pub fn tell_socket(&self, url: String) {
+        self.state.lock().socket_url = url;
+    }
+
     /// The channel is closed for all.
     pub fn archive(&self, channel: &str) {
         let mut state = self.state.lock();

@@ -301,6 +301,32 @@ async fn rc_02_a_half_open_connection_is_noticed_and_replaced() {
     assert_eq!(fake.identified().len(), 1);
 }
 
+/// The library notices at its second beat without an answer, after twice the time between two: ours is
+/// what keeps Discord's 41 seconds within a minute.
+#[tokio::test]
+async fn rc_02_a_half_open_connection_is_noticed_by_our_own_deadline() {
+    const BEAT: Duration = Duration::from_secs(6);
+    let fake = FakeDiscord::start();
+    fake.beat(6000);
+    let inbox = Notebook::new();
+    connected(&fake, &inbox, async {
+        until("up", || inbox.is_up()).await;
+        fake.order(Order::DeafAfterBeat);
+        until("nothing comes any more", || fake.deaf() == 1).await;
+        let since = tokio::time::Instant::now();
+        until("it is noticed", || {
+            inbox
+                .links()
+                .iter()
+                .any(|link| matches!(link, Link::Down(_)))
+        })
+        .await;
+        let after = since.elapsed();
+        assert!(after > BEAT && after < 7 * BEAT / 4, "{after:?}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn ev_01_an_interaction_is_acknowledged_when_it_is_stored() {
     let fake = FakeDiscord::start();

@@ -2,6 +2,7 @@
 
 mod calls;
 mod client;
+mod emulator;
 mod faults;
 mod files;
 mod kept;

@@ -15,14 +15,14 @@ impl Flavour for SlackMarkdown {
         let escaped = match c {
             '<' if after.is_some_and(|c| "@!#".contains(c)) => return format!("\\<{JOINER}"),
             '@' if broadcasts(at.rest) => return format!("@{JOINER}"),
-            '<' => after.is_some_and(|c| c.is_alphabetic() || "/?".contains(c)),
+            // Tags, addresses, and people's mail addresses, which may begin with any sign.
+            '<' => !after.is_some_and(char::is_whitespace),
             '&' => after.is_some_and(|c| c.is_alphanumeric() || c == '#'),
-            '*' => !(apart(at.before()) && apart(after)) || at.line_start(),
             '_' => {
                 !(at.before().is_some_and(char::is_alphanumeric)
                     && after.is_some_and(char::is_alphanumeric))
             }
-            '\\' | '`' | '~' | '|' | '[' => true,
+            '\\' | '*' | '`' | '~' | '|' | '[' => true,
             ']' => at.in_link,
             '>' => at.line_start(),
             // Before a link it would make an image.
@@ -122,10 +122,6 @@ impl SlackMarkdown {
 fn ends_heading(at: &At<'_>) -> bool {
     at.before().is_some_and(|c| c.is_whitespace() || c == '#')
         && at.rest.trim_start_matches('#').trim().is_empty()
-}
-
-fn apart(neighbour: Option<char>) -> bool {
-    neighbour.is_some_and(char::is_whitespace)
 }
 
 fn broadcasts(rest: &str) -> bool {
