@@ -1,14 +1,12 @@
-//! What a child with the agent's user does for `Put`, `Get` and `Remove`.
+//! What a child with the agent's user does for `Put` and `Get`.
 
-use std::env::set_current_dir;
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Read, Write, stdin, stdout};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-use mayfly_init::protocol::{Get, Put, Remove};
+use mayfly_init::protocol::{Get, Put};
 use rustix::fs::{Mode, OFlags, open};
 
 /// Copies standard input to the file.
@@ -70,60 +68,6 @@ pub(crate) fn get(order: &Get) -> Result<(), String> {
         return Err(long());
     }
     Ok(())
-}
-
-/// Takes a file, link or folder away.
-pub(crate) fn remove(order: &Remove) -> Result<(), String> {
-    let path = Path::new(&order.path);
-    let failed = |error: io::Error| format!("{} cannot be removed: {error}.", order.path);
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed(error)),
-        Ok(found) if !found.is_dir() => fs::remove_file(path).map_err(failed),
-        Ok(_) => clear(path).map_err(failed),
-    }
-}
-
-/// Removes a folder with all below it, however deep: the working directory goes down and up, so one
-/// folder is open at a time. Nobody else runs who could swap a folder for a link.
-fn clear(top: &Path) -> io::Result<()> {
-    enter(top.as_os_str())?;
-    let mut levels = vec![folders_left()?];
-    let mut names: Vec<OsString> = Vec::new();
-    while let Some(level) = levels.last_mut() {
-        if let Some(name) = level.pop() {
-            enter(&name)?;
-            levels.push(folders_left()?);
-            names.push(name);
-            continue;
-        }
-        levels.pop();
-        if let Some(name) = names.pop() {
-            set_current_dir("..")?;
-            fs::remove_dir(name)?;
-        }
-    }
-    set_current_dir("/")?;
-    fs::remove_dir(top)
-}
-
-/// Its owner may have shut it.
-fn enter(folder: &OsStr) -> io::Result<()> {
-    let shut = fs::set_permissions(folder, Permissions::from_mode(0o700));
-    set_current_dir(folder).map_err(|error| shut.err().unwrap_or(error))
-}
-
-/// Removes all but folders from the working directory.
-fn folders_left() -> io::Result<Vec<OsString>> {
-    let mut folders = Vec::new();
-    for entry in fs::read_dir(".")? {
-        let entry = entry?;
-        match entry.file_type()?.is_dir() {
-            true => folders.push(entry.file_name()),
-            false => fs::remove_file(entry.file_name())?,
-        }
-    }
-    Ok(folders)
 }
 
 fn stdin_file() -> io::Result<File> {

@@ -53,9 +53,6 @@ pub enum Order {
     /// Send a file's bytes as `Data`, an empty `Data`, then `Done`. Read by a child with the
     /// agent's uid, links not followed.
     Get(Id, Get),
-    /// Take away what lies at a path, a folder with all in it. Done by a child with the agent's uid,
-    /// links not followed; nothing there is fine. Answered by `Done`.
-    Remove(Id, Remove),
     /// The worker lives and holds its claim. Without one for the heartbeat limit, init kills all.
     Heartbeat,
     /// Listen on this loopback port; each client is joined to a fresh connection to the gateway
@@ -107,14 +104,6 @@ pub struct Put {
     pub mode: u32,
     /// Bytes to come; more or fewer is an error.
     pub size: u64,
-}
-
-/// What is to be taken away.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Remove {
-    /// Absolute path; its last part is not followed where it is a link.
-    pub path: String,
 }
 
 /// A file to read.
@@ -296,7 +285,6 @@ impl Frame for Order {
             Order::Heartbeat => put(out, 10, 0, &[]),
             Order::Forward(id, forward) => put_json(out, 11, *id, forward),
             Order::End => put(out, 12, 0, &[]),
-            Order::Remove(id, what) => put_json(out, 13, *id, what),
         }
     }
 
@@ -314,7 +302,6 @@ impl Frame for Order {
             10 => empty(kind, payload).map(|()| Order::Heartbeat)?,
             11 => Order::Forward(id, json(kind, payload)?),
             12 => empty(kind, payload).map(|()| Order::End)?,
-            13 => Order::Remove(id, json(kind, payload)?),
             other => return Err(FrameError::Kind(other)),
         })
     }

@@ -185,12 +185,6 @@ impl Sandbox {
                     .and_then(|()| Transfer::get(id, file, user));
                 self.add(id, transfer);
             }
-            Order::Remove(id, what) => {
-                let transfer = self
-                    .admit(id, self.transfers.len() < MOST_TRANSFERS)
-                    .and_then(|()| Transfer::remove(id, what, user));
-                self.add(id, transfer);
-            }
             Order::Data(id, bytes) => {
                 // What follows a refused or finished `Put` has nowhere to go.
                 if let Some(transfer) = self.transfers.iter_mut().find(|t| t.id == id) {

@@ -1,10 +1,9 @@
-//! One `Put` or `Get`: bytes between the worker and a child with the agent's user. A `Remove` is a
-//! child that moves none.
+//! One `Put` or `Get`: bytes between the worker and a child with the agent's user.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use mayfly_init::protocol::{CHUNK, Get, Id, Notice, Put, Refusal, Remove};
+use mayfly_init::protocol::{CHUNK, Get, Id, Notice, Put, Refusal};
 use rustix::io::{Errno, read};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 
@@ -31,7 +30,6 @@ pub(crate) struct Transfer {
 enum Side {
     Put(Feed),
     Get { pipe: Option<OwnedFd>, left: u64 },
-    Remove,
 }
 
 impl Transfer {
@@ -57,13 +55,6 @@ impl Transfer {
                 left: order.cap,
             },
         ))
-    }
-
-    pub(crate) fn remove(id: Id, order: Remove, user: User) -> Result<Transfer, Refusal> {
-        check(&order.path)?;
-        let stdio = [spawn::null()?, spawn::null()?, spawn::null()?];
-        let (pid, report) = spawn::child(user, stdio, || files::remove(&order))?;
-        Ok(Transfer::new(id, pid, report, Side::Remove))
     }
 
     fn new(id: Id, pid: Pid, report: Report, side: Side) -> Transfer {
@@ -109,7 +100,6 @@ impl Transfer {
                 }
                 false
             }
-            Side::Remove => false,
             Side::Get { .. } if control.full() => true,
             Side::Get { pipe, left } => {
                 if let Some(count) = pump(self.id, pipe, left, control) {
@@ -177,7 +167,7 @@ impl Transfer {
     pub(crate) fn wanted_writes(&self) -> Option<BorrowedFd<'_>> {
         match &self.side {
             Side::Put(feed) => feed.wanted(),
-            Side::Get { .. } | Side::Remove => None,
+            Side::Get { .. } => None,
         }
     }
 }

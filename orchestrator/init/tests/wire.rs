@@ -38,7 +38,6 @@ fn orders() -> impl Strategy<Value = Order> {
         (id(), any::<String>(), any::<u32>(), any::<u64>())
             .prop_map(|(id, path, mode, size)| Order::Put(id, Put { path, mode, size })),
         (id(), bytes()).prop_map(|(id, bytes)| Order::Data(id, bytes)),
-        (id(), any::<String>()).prop_map(|(id, path)| Order::Remove(id, Remove { path })),
         (id(), any::<String>(), any::<u64>())
             .prop_map(|(id, path, cap)| Order::Get(id, Get { path, cap })),
         Just(Order::Heartbeat),

@@ -25,8 +25,8 @@ use std::{
 
 use futures_util::{StreamExt as _, stream};
 use mayfly_init::protocol::{
-    CHUNK, Exit, Forward, FrameError, Get, Id, MAX_PAYLOAD, Order, Put, Refusal, Remove, Signal,
-    Start, Stream,
+    CHUNK, Exit, Forward, FrameError, Get, Id, MAX_PAYLOAD, Order, Put, Refusal, Signal, Start,
+    Stream,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -285,20 +285,6 @@ impl Control {
                 early = &mut seat.answer => return outcome(early).map(drop),
                 sent = sending => sent?,
             }
-            outcome((&mut seat.answer).await).map(drop)
-        })
-        .await
-    }
-
-    /// Takes away what lies at a path as the agent; nothing there is fine.
-    pub async fn remove(&self, path: &str) -> Result<(), ControlError> {
-        let remove = Remove {
-            path: checked(path)?,
-        };
-        let id = self.id();
-        let mut seat = self.shared.seat(id, 0)?;
-        within(TRANSFER, async {
-            self.send(Order::Remove(id, remove)).await?;
             outcome((&mut seat.answer).await).map(drop)
         })
         .await

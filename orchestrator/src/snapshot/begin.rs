@@ -44,6 +44,15 @@ impl Store {
             })
             .collect()
     }
+
+    /// Nothing of this name is shown in the slot, whatever the layers have there, and however much.
+    /// Legal between [`Store::begin`] and the mount.
+    pub fn hide(&self, layer: &LayerId, slot: &str, name: &str) -> Result<(), StoreError> {
+        let upper = self.upper_dir(layer).join(slot).join("up");
+        let dir = Tree::open(&upper)?.must(b"")?;
+        ops::white_out(&dir, name.as_bytes())
+            .map_err(|error| StoreError::io(upper.join(name), error))
+    }
 }
 
 fn begin_slot(dir: &Path, slot: &Slot, topmost: &Path) -> Result<Upper, StoreError> {

@@ -1,11 +1,11 @@
 //! A message's files go into the sandbox: by init, as the agent, before the program starts.
 //!
-//! The folder is emptied first, so that beside a message's files there are no others; a message that
-//! brings none leaves it as it is.
+//! What lay in the folder is hidden before the sandbox is made, so that beside a message's files there
+//! are no others; a message that brings none leaves it as it is.
 
 use std::time::Duration;
 
-use mayfly_domain::{Attachment, Limits};
+use mayfly_domain::{Attachment, LayerId, Limits};
 use mayfly_init::protocol::Put;
 
 use super::{TickError, Tools};
@@ -13,16 +13,26 @@ use crate::{
     blobs::Blobs,
     faults,
     sandbox::{Control, ControlError, control::transfer_time},
+    snapshot::{Store, StoreError},
 };
 
 /// Where the agent finds them.
 pub const RECEIVED: &str = "/work/received";
+/// The same as slot and name.
+const PLACE: (&str, &str) = ("work", "received");
 const MODE: u32 = 0o644;
 
 /// Longest time that handing them over takes.
 pub fn longest<'a>(files: impl IntoIterator<Item = &'a Attachment>) -> Duration {
     let each = files.into_iter();
     each.map(|file| transfer_time(file.size)).sum()
+}
+
+/// Makes room for the files of a tick that has begun and is not mounted yet.
+pub fn clear(store: &Store, layer: &LayerId) -> Result<(), StoreError> {
+    store.hide(layer, PLACE.0, PLACE.1)?;
+    faults::point("received.cleared");
+    Ok(())
 }
 
 /// See the module.
@@ -36,8 +46,6 @@ pub async fn hand_over(
         return Ok(());
     }
     fits(files, limits)?;
-    control.remove(RECEIVED).await.map_err(refused)?;
-    faults::point("received.emptied");
     for file in files {
         put(&tools.blobs, control, file).await?;
         faults::point("received.put");

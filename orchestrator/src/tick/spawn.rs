@@ -34,6 +34,8 @@ pub async fn spawn(tools: &Tools, job: &Job) -> Result<Spawned, TickError> {
     faults::point("spawn.claimed");
     let slots = Slot::defaults();
     let layers = merging::mountable_layers(tools, &job.claim).await?;
+    let messages = said(tools, job).await?;
+    let brings_files = messages.iter().any(|said| !said.files.is_empty());
     let uppers = {
         let (store, base, layer) = (
             tools.store.clone(),
@@ -41,7 +43,14 @@ pub async fn spawn(tools: &Tools, job: &Job) -> Result<Spawned, TickError> {
             job.claim.layer.clone(),
         );
         let (layers, slots) = (layers.clone(), slots.clone());
-        blocking(move || store.begin(&layer, &base, &layers, &slots)).await??
+        blocking(move || {
+            let uppers = store.begin(&layer, &base, &layers, &slots)?;
+            match brings_files {
+                true => received::clear(&store, &layer).map(|()| uppers),
+                false => Ok(uppers),
+            }
+        })
+        .await??
     };
     faults::point("spawn.uppers");
     let mounts: Vec<SlotMount> = slots
@@ -56,7 +65,6 @@ pub async fn spawn(tools: &Tools, job: &Job) -> Result<Spawned, TickError> {
         })
         .collect();
     let upper_paths = mounts.iter().map(|mount| mount.upper.clone()).collect();
-    let messages = said(tools, job).await?;
     let mut spec = spec(tools, job, mounts);
     let files = messages.iter().flat_map(|said| &said.files);
     spec.ceiling += received::longest(files);

@@ -5,6 +5,7 @@ use std::{fs, time::Duration};
 use mayfly_domain::SandboxRef;
 use mayfly_init::protocol::{Exit, Signal};
 use mayfly_orchestrator::sandbox::BackendError;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::stage::{Stage, chain, feed, program, sh, until_exit};
 
@@ -124,7 +125,13 @@ pub(crate) async fn a_paused_program_goes_on_after_resume(stage: Stage) {
 
 pub(crate) async fn files_go_in_and_out_by_frames(stage: Stage) {
     let attempt = stage.attempt();
+    // A whiteout in the upper hides what the lower has, before anything runs.
+    fs::create_dir(attempt.lower.join("received")).unwrap();
+    fs::write(attempt.lower.join("received/old"), "old").unwrap();
+    let hidden = attempt.upper.join("received");
+    mknodat(CWD, &hidden, FileType::CharacterDevice, Mode::empty(), 0).unwrap();
     let mut live = stage.spawn(&attempt).await;
+    assert!(live.control.get("/work/received/old", 3).await.is_err());
     let content = vec![b'y'; 200_000];
     live.control
         .put("/work/received/a", 0o644, &content)
@@ -138,10 +145,7 @@ pub(crate) async fn files_go_in_and_out_by_frames(stage: Stage) {
     );
     assert!(live.control.get("/work/answer", 3).await.is_err());
     assert!(live.control.get("/work/nothing", 3).await.is_err());
-    live.control.remove("/work/received").await.unwrap();
-    live.control.remove("/work/received").await.unwrap();
-    assert!(live.control.get("/work/received/a", 1).await.is_err());
-    assert!(live.control.remove("/etc/passwd").await.is_err());
+    assert!(live.control.get("/work/received/old", 3).await.is_err());
     stage.remove(&attempt).await;
     stage.nothing_left().await;
 }

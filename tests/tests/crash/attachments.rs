@@ -13,7 +13,7 @@ const UPLOAD: &[&str] = &["blob.whole", "upload.stored"];
 const HAND_OVER: &[&str] = &[
     "accept.after",
     "scope.before",
-    "received.emptied",
+    "received.cleared",
     "received.put",
     "received.put:2",
     "run.started",

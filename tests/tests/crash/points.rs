@@ -107,7 +107,7 @@ const BACKUP: &[&str] = &[
 const ATTACHMENTS: &[&str] = &[
     "blob.whole",
     "upload.stored",
-    "received.emptied",
+    "received.cleared",
     "received.put",
     "garbage.blob",
 ];

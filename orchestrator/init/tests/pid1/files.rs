@@ -1,8 +1,8 @@
-//! `Put`, `Get` and `Remove`: done by the agent's user, checked, bounded.
+//! `Put` and `Get`: done by the agent's user, checked, bounded.
 
 use std::time::{Duration, Instant};
 
-use mayfly_init::protocol::{Get, Id, Notice, Order, Put, Refusal, Remove};
+use mayfly_init::protocol::{Get, Id, Notice, Order, Put, Refusal};
 
 use crate::harness::Sandbox;
 
@@ -125,37 +125,6 @@ fn a_link_leads_put_where_the_agent_could_write_and_nowhere_else() {
     put(&mut sandbox, "/slot/there/x/f", b"abc", 3).unwrap();
     assert_eq!(get(&mut sandbox, "/tmp/x/f", 3).unwrap(), b"abc");
     assert!(put(&mut sandbox, "/slot/root/f", b"abc", 3).is_err());
-}
-
-#[test]
-fn what_is_removed_is_what_lies_there_and_nothing_behind_it() {
-    let mut sandbox = Sandbox::started();
-    let made = sandbox.script(
-        "mkdir -p a/b/c keep; touch a/f a/b/c/f keep/f; ln -s ../keep a/out; mkfifo a/fifo; \
-         mkdir -m 0 a/shut; chmod 500 a/b/c; chmod 0 a/b; ln -s keep link; ln -s nowhere dangling",
-    );
-    assert_eq!(made.code(), Some(0));
-    let mut remove = |path: &str| {
-        sandbox.order(&Order::Remove(7, Remove { path: path.into() }));
-        sandbox.done(7)
-    };
-    for path in [
-        "/slot/a",
-        "/slot/link",
-        "/slot/dangling",
-        "/slot/gone",
-        "/slot/gone/x",
-    ] {
-        remove(path).unwrap_or_else(|refusal| panic!("{path}: {refusal}"));
-    }
-    let reason = |result: Result<(), Refusal>| result.unwrap_err().reason;
-    assert!(reason(remove("slot")).contains("not an absolute path"));
-    assert!(reason(remove("/etc/passwd")).contains("ermission denied"));
-    assert!(reason(remove("/bin")).contains("cannot be removed"));
-    assert_eq!(
-        sandbox.script("find . | sort").text(),
-        ".\n./keep\n./keep/f\n"
-    );
 }
 
 #[test]

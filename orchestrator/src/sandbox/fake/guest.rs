@@ -179,10 +179,6 @@ impl Guest {
                 talk.puts.insert(id, (put, Vec::new()));
                 return;
             }
-            Order::Remove(id, what) => {
-                let removed = lock(&self.tree).clear(Path::new(&what.path));
-                (id, removed.map_err(Refusal::new))
-            }
             Order::Data(id, bytes) => match self.data(id, bytes, talk) {
                 Some(result) => (id, result),
                 None => return,

@@ -62,10 +62,12 @@ impl Tree {
             for lower in slot.lowers.iter().rev() {
                 merge(lower, Path::new(""), &mut was)?;
             }
+            let mut now = was.clone();
+            merge(&slot.upper, Path::new(""), &mut now)?;
             slots.push(Slot {
                 path: PathBuf::from(&slot.path),
                 upper: Some(slot.upper.clone()),
-                now: was.clone(),
+                now,
                 was,
             });
         }
@@ -160,15 +162,6 @@ impl Tree {
         }
         slot.now.retain(|path, _| !path.starts_with(&below));
         Ok(())
-    }
-
-    /// With all below it; it may be gone already.
-    pub(super) fn clear(&mut self, path: &Path) -> Said<()> {
-        let (slot, below) = self.place(path)?;
-        match slot.now.contains_key(&below) {
-            true => self.remove(path, true),
-            false => Ok(()),
-        }
     }
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Said<()> {
