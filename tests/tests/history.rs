@@ -105,6 +105,8 @@ fn rb_01_a_restore_is_exact_all_or_nothing_and_saves_the_present_state_first() {
     let present = picture_without_holes(&server, &agent, "head");
     assert!(before.contains_key("/work/big.out") && !before.contains_key("/work/unsaved.out"));
     assert_ne!(before, present);
+    let stood_on = server.json(&["agent", "show", &agent])["head"].clone();
+    assert!(stood_on.is_string());
 
     // The second half fails: nothing has happened.
     server.stop();
@@ -121,6 +123,11 @@ fn rb_01_a_restore_is_exact_all_or_nothing_and_saves_the_present_state_first() {
     server.wait_dead();
     server.start();
     assert_eq!(picture_without_holes(&server, &agent, "head"), before);
+    // What it stood on is remembered, once.
+    let graph = server.json(&["agent", "log", "--graph", &agent]);
+    let moves = graph["moves"].as_array().expect("moves");
+    let from: Vec<&Value> = moves.iter().map(|moved| &moved["from"]).collect();
+    assert_eq!(from, [&stood_on]);
     // What a tick sees is the same, and the state that was left is whole.
     let seen = good(
         &server,

@@ -1,5 +1,10 @@
 //! An agent that travels: out of one installation, into another that never saw its image, and on.
 
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+};
+
 use mayfly_domain::AgentId;
 use mayfly_orchestrator::{
     command::{
@@ -11,6 +16,7 @@ use mayfly_orchestrator::{
     view::{ImportView, TickView},
 };
 use mayfly_tests::world::{Setup, World};
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 async fn world() -> World {
@@ -98,6 +104,33 @@ async fn an_agent_goes_on_where_it_is_imported() {
     there.end().await;
 }
 
+/// Another name of as many letters, the same ones, so that its header's sum still holds; then every
+/// document that names a changed one by its digest.
+fn misplace(layout: &Path, name: &str, other: &str) {
+    let blobs = layout.join("blobs/sha256");
+    let mut changes = VecDeque::from([(name.to_owned(), other.to_owned())]);
+    while let Some((from, to)) = changes.pop_front() {
+        let stored = std::fs::read_dir(&blobs).unwrap();
+        let stored = stored.map(|entry| entry.unwrap().path());
+        let places: Vec<PathBuf> = stored.chain([layout.join("index.json")]).collect();
+        for path in places {
+            let mut content = std::fs::read(&path).unwrap();
+            let found = content.windows(from.len());
+            let Some(at) = found.into_iter().position(|part| part == from.as_bytes()) else {
+                continue;
+            };
+            content[at..at + to.len()].copy_from_slice(to.as_bytes());
+            std::fs::write(&path, &content).unwrap();
+            let old = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if old != "index.json" {
+                let new = hex::encode(Sha256::digest(&content));
+                std::fs::rename(&path, blobs.join(&new)).unwrap();
+                changes.push_back((old, new));
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sn_12_a_broken_archive_leaves_no_row_and_no_file() {
     let (here, there) = (world().await, world().await);
@@ -126,6 +159,16 @@ async fn sn_12_a_broken_archive_leaves_no_row_and_no_file() {
         let error = import(&there, &path).await.unwrap_err();
         assert!(matches!(error, RequestError::Invalid(_)), "{error}");
     }
+    // One that is broken only behind its base, by somebody who has made all digests right again.
+    let layout = out.path().join("layout");
+    let how = ExportAs {
+        compress: Compress::None,
+        ..ExportAs::default()
+    };
+    export(&here, agent, how, ExportTo::Folder(layout.clone())).await;
+    misplace(&layout, "work/noise", "wrok/noise");
+    let error = import(&there, &layout).await.unwrap_err().to_string();
+    assert!(error.contains("outside of the slots"), "{error}");
     for table in [
         "agents",
         "layers",
