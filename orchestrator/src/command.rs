@@ -39,6 +39,8 @@ use crate::{
 
 /// A sandbox that is not removed for so long after its tick is told to the operator.
 const STUCK: Duration = Duration::from_secs(5 * 60);
+/// Whoever asks whether all is well waits so long for the database.
+const SOON: Duration = Duration::from_secs(3);
 
 /// Why a request was not carried out. `Display` is one sentence for a person: the thing, and the
 /// way out.
@@ -186,13 +188,16 @@ impl Commands {
             Err(error) => self.trouble.raise(Source::Engine, error.to_string()),
         }
         let mut problems = self.trouble.all();
-        if let Err(error) = self.db.count_owed().await {
-            problems.push(error.to_string());
+        let mut warnings = Vec::new();
+        match tokio::time::timeout(SOON, self.db.count_owed()).await {
+            Ok(Ok(_)) => warnings = self.stuck().await,
+            Ok(Err(error)) => problems.push(error.to_string()),
+            Err(_) => problems.push("database: it does not answer".to_owned()),
         }
         ReadyView {
             ready: problems.is_empty(),
             problems,
-            warnings: self.stuck().await,
+            warnings,
         }
     }
 }
@@ -226,12 +231,16 @@ impl Commands {
 
 impl From<DbError> for RequestError {
     fn from(error: DbError) -> Self {
-        match error.is_full() {
-            true => RequestError::Unavailable(
+        match error {
+            error if error.is_full() => RequestError::Unavailable(
                 "the disk of the data dir is full: free some space on it, then ask again"
                     .to_owned(),
             ),
-            false => internal(&error),
+            error if error.is_down() => {
+                RequestError::Unavailable(format!("{error}: ask again in a moment"))
+            }
+            DbError::NoCopy => RequestError::Conflict(error.to_string()),
+            error => internal(&error),
         }
     }
 }

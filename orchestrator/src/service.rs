@@ -120,6 +120,18 @@ pub enum StartError {
         /// `on another machine`, `at /other/path`, `with another container engine`.
         elsewhere: String,
     },
+    /// The database is bound to another data dir.
+    #[error(
+        "database {database} belongs to data dir {home}, and this is {here}: if that one has moved here for good, run `mayfly adopt`; never run both"
+    )]
+    Taken {
+        /// Which database.
+        database: String,
+        /// Whose: `/path`, `/path on another machine`.
+        home: String,
+        /// Here.
+        here: PathBuf,
+    },
     /// Nothing to adopt.
     #[error("data dir {data_dir} is at home here: there is nothing to adopt")]
     AtHome {
@@ -166,7 +178,7 @@ impl Service {
     /// Opens the data dir, closes what a dead start left open, and starts the loops.
     pub async fn start(parts: Parts) -> Result<Service, StartError> {
         let db = Db::open(&parts.database).await?;
-        let installation = identify(&db, &parts.data_dir).await?;
+        let installation = identify(&db, &parts.database, &parts.data_dir).await?;
         let store = Arc::new(Store::open(&parts.data_dir)?);
         backup::restore::tidy(&parts.data_dir)?;
         let blobs = Blobs::open(&parts.data_dir.join("blobs"))?;
@@ -334,7 +346,7 @@ pub(crate) fn binding(data_dir: &Path) -> Binding {
     }
 }
 
-async fn identify(db: &Db, data_dir: &Path) -> Result<Installation, StartError> {
+async fn identify(db: &Db, database: &Place, data_dir: &Path) -> Result<Installation, StartError> {
     let here = binding(data_dir);
     let Some(found) = db.installation().await? else {
         let id = db.create_installation(&here).await?;
@@ -362,9 +374,19 @@ async fn identify(db: &Db, data_dir: &Path) -> Result<Installation, StartError> 
     } else {
         return Ok(found);
     };
-    Err(StartError::Copied {
-        data_dir: data_dir.to_owned(),
-        elsewhere,
+    Err(match database {
+        Place::Embedded(_) => StartError::Copied {
+            data_dir: data_dir.to_owned(),
+            elsewhere,
+        },
+        Place::Postgres(server) => StartError::Taken {
+            database: server.to_string(),
+            home: match found.binding.machine_id == here.machine_id {
+                true => found.binding.data_dir,
+                false => format!("{} on another machine", found.binding.data_dir),
+            },
+            here: data_dir.to_owned(),
+        },
     })
 }
 

@@ -15,12 +15,15 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::engine::run;
 
+/// What tells tests of PostgreSQL.
+pub const VARIABLES: [&str; 2] = ["MAYFLY_TESTS_DATABASE", "MAYFLY_TESTS_POSTGRES"];
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether tests that have no opinion run on PostgreSQL.
 #[allow(clippy::disallowed_methods)]
 pub fn wanted() -> bool {
-    std::env::var("MAYFLY_TESTS_DATABASE").is_ok_and(|kind| kind == "postgres")
+    std::env::var(VARIABLES[0]).is_ok_and(|kind| kind == "postgres")
 }
 
 /// Where the rows of a data dir are, as this run wants it; a database is made for it.
@@ -75,7 +78,7 @@ fn name_of(data_dir: &Path) -> String {
 #[allow(clippy::disallowed_methods)]
 fn shared() -> &'static Path {
     static SHARED: OnceLock<(PathBuf, Option<Cluster>)> = OnceLock::new();
-    let (folder, _) = SHARED.get_or_init(|| match std::env::var_os("MAYFLY_TESTS_POSTGRES") {
+    let (folder, _) = SHARED.get_or_init(|| match std::env::var_os(VARIABLES[1]) {
         Some(folder) => (folder.into(), None),
         None => {
             let own = Cluster::start(&[]);

@@ -288,6 +288,10 @@ impl Server {
             .arg("--data-dir")
             .arg(&self.data_dir)
             .args(arguments);
+        // They would be warned of as unknown.
+        for name in postgres::VARIABLES {
+            command.env_remove(name);
+        }
         if postgres::wanted() {
             command.env("MAYFLY__DATABASE__URL", postgres::url_of(&self.data_dir));
         }

@@ -356,6 +356,10 @@ async fn what_cannot_be_read_is_parked_with_a_reason_and_holds_up_nothing() {
             "deliveries.message",
         ),
     ] {
+        // Only SQLite takes a word for a number.
+        if postgres::wanted() && told == "parts.lost" {
+            continue;
+        }
         let chat = Chat::new(LONG);
         let down = CallError::NotDone("connection refused".into());
         chat.fault("edit", "t", [Fault::Fails(down)]);

@@ -61,6 +61,11 @@ pub(crate) async fn take(
 pub(crate) async fn restore(context: &Context, folder: &Path) -> Result<Exit, Failure> {
     door::root()?;
     let screen = context.screen;
+    if !context.loaded.config.database.url.is_empty() {
+        let sentence = "restore makes an embedded database, and database.url names PostgreSQL: bring that back with \
+             pg_restore from what pg_dump made, and the data dir from its copy";
+        return Err(Failure::new(Exit::Refused, sentence));
+    }
     let (folder, data_dir) = (absolute(folder)?, &context.loaded.config.data_dir);
     // Before a data dir is made for it.
     Manifest::read(&folder).map_err(|error| failure(error.into()))?;

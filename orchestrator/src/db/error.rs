@@ -75,6 +75,18 @@ impl DbError {
         }
     }
 
+    /// Whether it works again once the database answers.
+    pub fn is_down(&self) -> bool {
+        match self {
+            DbError::Sql(sqlx::Error::PoolTimedOut) => true,
+            DbError::Sql(sqlx::Error::Io(error)) => !is_storage_full(error),
+            DbError::Sql(sqlx::Error::Database(error)) => error
+                .code()
+                .is_some_and(|code| code.starts_with("08") || DOWN.contains(&&*code)),
+            _ => false,
+        }
+    }
+
     /// Whether the same will most likely fail again: what is stored, or is to be, breaks a rule.
     pub fn is_lasting(&self) -> bool {
         match self {
@@ -99,9 +111,19 @@ const TOO_LARGE: [&str; 2] = ["54000", "22001"];
 /// SQLITE_IOERR_SHMSIZE; <https://sqlite.org/rescode.html>). PostgreSQL's: `disk_full`.
 const FULL: [&str; 3] = ["13", "4874", "53100"];
 
+/// PostgreSQL's codes for: starts or stops, has no connection free, takes no writes, gave a session up,
+/// was busy for too long.
+const DOWN: [&str; 7] = [
+    "57P01", "57P02", "57P03", "53300", "25006", "25P03", "55P03",
+];
+
+fn is_storage_full(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::StorageFull
+}
+
 pub(super) fn is_full(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::StorageFull,
+        sqlx::Error::Io(error) => is_storage_full(error),
         error => error
             .as_database_error()
             .and_then(|error| error.code())

@@ -142,8 +142,9 @@ pub(super) async fn open(server: &Server) -> Result<(AnyPool, AnyPool), DbError>
     look(&mut first, server).await?;
     upgrade::bring_up_to_date(&mut first, server).await?;
     first.close().await?;
-    let write = pool(1, WRITES).connect_lazy(&url)?;
-    let read = pool(4, READS).connect_lazy(&url)?;
+    // The writers of this process wait for each other here, those of others for the lock.
+    let write = pool(1, WRITES, Duration::from_secs(30)).connect_lazy(&url)?;
+    let read = pool(4, READS, Duration::from_secs(10)).connect_lazy(&url)?;
     Ok((write, read))
 }
 
@@ -192,10 +193,10 @@ async fn look(connection: &mut AnyConnection, server: &Server) -> Result<(), DbE
     Ok(())
 }
 
-fn pool(connections: u32, access: &'static str) -> AnyPoolOptions {
+fn pool(connections: u32, access: &'static str, patience: Duration) -> AnyPoolOptions {
     AnyPoolOptions::new()
         .max_connections(connections)
-        .acquire_timeout(Duration::from_secs(30))
+        .acquire_timeout(patience)
         .test_before_acquire(false)
         .before_acquire(|connection, been| {
             let fresh = been.idle_for < Duration::from_secs(1);

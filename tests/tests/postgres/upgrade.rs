@@ -1,0 +1,122 @@
+//! Who comes first migrates, after a trial and a copy; who is too old is told so.
+
+use mayfly_orchestrator::db::{Db, Place, Server, installation::Binding};
+use mayfly_tests::{engine::run, postgres};
+
+use super::{open, place};
+
+const OURS: &str = env!("CARGO_PKG_VERSION");
+
+/// As it was before the migration 0010.
+const OLDER: &str = "ALTER TABLE posts DROP COLUMN place; ALTER TABLE parts DROP COLUMN forgiven;
+    DROP INDEX posts_said; DELETE FROM _sqlx_migrations WHERE version = 10";
+
+async fn fresh(folder: &std::path::Path) -> String {
+    let url = postgres::url_of(folder);
+    let db = open(&url).await;
+    let binding = Binding {
+        machine_id: "m".to_owned(),
+        data_dir: "/d".to_owned(),
+    };
+    db.create_installation(&binding).await.unwrap();
+    db.create_installation(&binding).await.unwrap();
+    db.close().await;
+    assert_eq!(
+        postgres::sql(folder, "SELECT count(*) FROM installation"),
+        "1"
+    );
+    url
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_that_start_at_once_migrate_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = postgres::url_of(folder.path());
+    let opened = futures_util::future::join_all((0..6).map(|_| open(&url))).await;
+    for db in opened {
+        db.close().await;
+    }
+    let twice = "SELECT count(*) - count(DISTINCT version) FROM _sqlx_migrations WHERE success";
+    assert_eq!(postgres::sql(folder.path(), twice), "0");
+    postgres::forget(folder.path());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_01_an_upgrade_is_tried_and_copied_before_it_changes_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = fresh(folder.path()).await;
+    let kept = folder.path().join(format!("postgres.dump.before-{OURS}"));
+    // The trial fails: a column of it is there already.
+    let forgotten = "DELETE FROM _sqlx_migrations WHERE version = 10";
+    postgres::sql(folder.path(), forgotten);
+    let failed = Db::open(&place(&url, folder.path()))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(failed.contains("a trial of migration 10"), "{failed}");
+    assert!(failed.contains("nothing has been changed"), "{failed}");
+    assert!(!kept.exists());
+    postgres::sql(folder.path(), OLDER);
+    // No room for a copy.
+    let nowhere = Db::open(&place(&url, std::path::Path::new("/nowhere"))).await;
+    let told = nowhere.unwrap_err().to_string();
+    let way_out = format!("MAYFLY__DATABASE__BACKED_UP={OURS}");
+    assert!(
+        told.contains("pg_dump") && told.contains(&way_out),
+        "{told}"
+    );
+    let gone = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'forgiven'";
+    assert_eq!(postgres::sql(folder.path(), gone), "0", "{told}");
+    Db::open(&place(&url, folder.path()))
+        .await
+        .unwrap()
+        .close()
+        .await;
+    assert_eq!(postgres::sql(folder.path(), gone), "1");
+    let listed = run("pg_restore", &["--list", kept.to_str().unwrap()]);
+    assert!(
+        listed.contains("TABLE DATA public installation"),
+        "{listed}"
+    );
+    // A person says that there is a copy.
+    postgres::sql(folder.path(), OLDER);
+    let server = Server::parse(&url, None).unwrap();
+    let server = server.with_copies_in(std::path::Path::new("/nowhere"), Some(OURS));
+    Db::open(&Place::Postgres(server))
+        .await
+        .unwrap()
+        .close()
+        .await;
+    postgres::forget(folder.path());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_01_an_older_program_runs_down_to_the_minimum_and_names_both_versions_below() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = fresh(folder.path()).await;
+    postgres::sql(
+        folder.path(),
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (9999, 'expand', true, '', 0);
+         UPDATE installation SET written_by = '98.7.6'",
+    );
+    Db::open(&place(&url, folder.path()))
+        .await
+        .unwrap()
+        .close()
+        .await;
+    let written = "SELECT written_by FROM installation";
+    assert_eq!(postgres::sql(folder.path(), written), "98.7.6");
+    let contract = "UPDATE installation SET minimum_version = '98.0.0'";
+    postgres::sql(folder.path(), contract);
+    let kept = folder.path().join("postgres.dump.before-98.0.0");
+    std::fs::write(&kept, "").unwrap();
+    let refused = Db::open(&place(&url, folder.path()))
+        .await
+        .unwrap_err()
+        .to_string();
+    for part in ["98.7.6", OURS, kept.to_str().unwrap()] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+    postgres::forget(folder.path());
+}
