@@ -45,7 +45,7 @@ fn most_at_once(world: &World, which: &str) -> usize {
     let query = format!(
         "SELECT max(n) FROM (SELECT (SELECT count(*) FROM ticks o JOIN agents b ON b.id = o.agent
            JOIN messages n ON n.id = o.message
-           WHERE o.started_at <= t.started_at AND o.ended_at > t.started_at AND {which}) AS n FROM ticks t)"
+           WHERE o.started_at <= t.started_at AND o.ended_at > t.started_at AND {which}) AS n FROM ticks t) AS counted"
     );
     world.sql(&query).parse().expect("a number")
 }
