@@ -5,6 +5,7 @@
 //! connection whose transactions start as `BEGIN IMMEDIATE`; on PostgreSQL each takes one lock first. So
 //! what a transaction has read stays true until it ends, and no lock error reaches a tick.
 
+pub mod accept;
 pub mod agents;
 pub mod arrivals;
 pub mod attachments;
@@ -53,6 +54,7 @@ pub struct Db {
     read: AnyPool,
     done: pins::Done,
     held: Arc<pins::Held>,
+    accepting: Arc<accept::Accepting>,
 }
 
 /// What differs.
@@ -86,6 +88,7 @@ impl Db {
             read,
             done: pins::Done::default(),
             held: Arc::default(),
+            accepting: Arc::default(),
         };
         db.sign().await?;
         Ok(db)

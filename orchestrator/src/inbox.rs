@@ -24,7 +24,7 @@ use route::{Accesses, Router};
 use crate::{
     bases::Bases,
     bell::Bell,
-    db::{Db, messages::Acceptance},
+    db::{Db, accept::Acceptance},
     faults,
     outbox::Platforms,
     queue::Lanes,

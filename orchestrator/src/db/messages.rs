@@ -1,16 +1,12 @@
-//! Arrivals and the messages they add up to.
+//! Messages: what arrivals add up to.
 
-use mayfly_domain::{
-    Accepted, AgentId, Arrival, AttachmentError, AttachmentLimits, Author, MessageId,
-    MessageOutcome, NewMessage, SandboxRef, ThreadId, ThreadKey,
-};
+use mayfly_domain::{AgentId, Author, MessageId, MessageOutcome, SandboxRef, ThreadId, ThreadKey};
 use std::time::Duration;
 
 use sqlx::{Row as _, any::AnyRow};
 
 use super::{
     Db, DbError, Tx,
-    attachments::{attach, uploaded},
     deliveries::{NewDelivery, owe},
     ids, parse, parse_opt, query,
     together::release,
@@ -48,19 +44,6 @@ pub struct Message {
     pub merged_into: Option<MessageId>,
     /// Whoever wrote what its author only passes on.
     pub words_of: Option<Author>,
-}
-
-/// What accepting an arrival came to.
-#[derive(Debug)]
-pub enum Acceptance {
-    /// Stored, now or by an earlier call with the same key.
-    Accepted(Accepted),
-    /// Its files cannot come with it.
-    Files(AttachmentError),
-    /// The key belongs to another text or other files.
-    KeyReused,
-    /// No living agent has this thread.
-    NoAgent,
 }
 
 pub(super) const COLUMNS: &str = "m.id, m.agent, m.thread, m.seq, m.author_id, m.author_name, \
@@ -196,76 +179,6 @@ pub(super) async fn insert_message(
 }
 
 impl Db {
-    /// Stores an arrival, the message's place in its lane and its files in one transaction.
-    pub async fn accept(
-        &self,
-        arrival: &Arrival,
-        limits: &AttachmentLimits,
-    ) -> Result<Acceptance, DbError> {
-        let now = clock::unix_ms();
-        let mut tx = self.begin().await?;
-        let Some(lane) = Lane::of(&mut tx, &arrival.thread).await? else {
-            return Ok(Acceptance::NoAgent);
-        };
-        let earlier =
-            query("SELECT a.message, a.raw FROM arrivals a WHERE a.thread = $1 AND a.key = $2")
-                .bind(lane.thread.to_string())
-                .bind(&arrival.key)
-                .fetch_optional(&mut *tx)
-                .await?;
-        if let Some(earlier) = earlier {
-            let raw: Vec<u8> = earlier.try_get(1)?;
-            let message: Option<String> = earlier.try_get(0)?;
-            return Ok(match message {
-                Some(message) if raw == arrival.raw => Acceptance::Accepted(Accepted {
-                    message: parse("arrivals", &arrival.key, "message", &message)?,
-                    agent: lane.agent,
-                    new: false,
-                }),
-                _ => Acceptance::KeyReused,
-            });
-        }
-        let id = MessageId::new();
-        let named = arrival.message.as_ref().map_or(&[][..], |m| &m.files);
-        let files = match uploaded(&mut tx, named).await? {
-            Ok(files) => files,
-            Err(unknown) => return Ok(Acceptance::Files(unknown)),
-        };
-        if let Err(error) = limits.check(&files) {
-            return Ok(Acceptance::Files(error));
-        }
-        query(
-            "INSERT INTO arrivals (thread, key, raw, message, received_at)
-             VALUES ($1, $2, $3, $4, $5)",
-        )
-        .bind(lane.thread.to_string())
-        .bind(&arrival.key)
-        .bind(&arrival.raw)
-        .bind(arrival.message.as_ref().map(|_| id.to_string()))
-        .bind(now)
-        .execute(&mut *tx)
-        .await?;
-        if let Some(message) = &arrival.message {
-            let NewMessage { author, text, .. } = message;
-            insert_message(&mut tx, &lane, id, (author, None), text, Duration::ZERO).await?;
-            if let Some(sandbox) = &message.sandbox {
-                query("UPDATE messages SET sandbox = $2 WHERE id = $1")
-                    .bind(id.to_string())
-                    .bind(sandbox.to_string())
-                    .execute(&mut *tx)
-                    .await?;
-            }
-            attach(&mut tx, id, &files).await?;
-        }
-        crate::faults::point("accept.inside");
-        tx.commit().await?;
-        Ok(Acceptance::Accepted(Accepted {
-            message: id,
-            agent: lane.agent,
-            new: true,
-        }))
-    }
-
     /// One message.
     pub async fn message(&self, id: MessageId) -> Result<Option<Message>, DbError> {
         let sql = format!("SELECT {COLUMNS} FROM messages m WHERE m.id = $1");
