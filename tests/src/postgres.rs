@@ -118,6 +118,8 @@ impl Cluster {
             .arg(&folder)
             .args(settings)
             .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .spawn()
             .expect("tests/postgres starts");
         let cluster = Cluster { folder, child };
@@ -179,7 +181,11 @@ impl Cluster {
     fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds() {
-            let log = std::fs::read_to_string(self.folder.join("server.log")).unwrap_or_default();
+            let logs = ["initdb.log", "server.log"].map(|name| self.folder.join(name));
+            let log: String = logs
+                .iter()
+                .filter_map(|log| std::fs::read_to_string(log).ok())
+                .collect();
             assert!(Instant::now() < deadline, "PostgreSQL, {what}: {log}");
             std::thread::sleep(Duration::from_millis(20));
         }
