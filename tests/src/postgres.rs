@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeSet,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
@@ -120,6 +121,8 @@ impl Cluster {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            // A runner that kills the test's group leaves it the time to clean up.
+            .process_group(0)
             .spawn()
             .expect("tests/postgres starts");
         let cluster = Cluster { folder, child };
