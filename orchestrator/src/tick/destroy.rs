@@ -13,6 +13,7 @@ use super::{
 use crate::{
     clock,
     db::{
+        DbError,
         deliveries::NewDelivery,
         endings::{Closing, MessageFate, Usage},
         messages::Message,
@@ -88,12 +89,23 @@ async fn lapsed(tools: &Tools, job: &Job) -> bool {
     ticks.is_ok_and(|ticks| ticks < STALLS)
 }
 
-/// What may have left the sandbox; what cannot be read is taken for possible.
+/// What may have left the sandbox. The database is asked until it answers: while it is away nothing can be
+/// closed either, and a guess would park what could run again.
 async fn effects(tools: &Tools, tick: mayfly_domain::TickId) -> String {
-    match tools.db.tick(tick).await {
-        Ok(Some(row)) => row.effects,
-        _ => "possible".to_owned(),
+    loop {
+        match tools.db.tick(tick).await {
+            Ok(Some(row)) => return row.effects,
+            Ok(None) => return "possible".to_owned(),
+            Err(error) if error.is_lasting() => return "possible".to_owned(),
+            Err(error) => wait_for_database(tools, tick, &error).await,
+        }
     }
+}
+
+async fn wait_for_database(tools: &Tools, tick: mayfly_domain::TickId, error: &DbError) {
+    tracing::error!(%tick, error = observe::chain(error), "tick not closed yet");
+    tools.host_disk.free_ballast();
+    tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
 /// A tick must be closed; the database is asked until it answers.
@@ -104,9 +116,7 @@ async fn close(tools: &Tools, job: &Job, closing: &Closing) {
         .close_tick(claim.tick, claim.generation, closing)
         .await
     {
-        tracing::error!(tick = %claim.tick, error = observe::chain(&error), "tick not closed yet");
-        tools.host_disk.free_ballast();
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        wait_for_database(tools, claim.tick, &error).await;
     }
 }
 
