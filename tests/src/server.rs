@@ -350,3 +350,13 @@ impl Drop for Server {
         postgres::forget(&self.data_dir);
     }
 }
+
+/// Gives a command the environment that another one would have.
+pub fn pass_environment(from: &Command, to: &mut Command) {
+    for (name, value) in from.get_envs() {
+        match value {
+            Some(value) => to.env(name, value),
+            None => to.env_remove(name),
+        };
+    }
+}

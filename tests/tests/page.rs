@@ -11,7 +11,7 @@ use std::{
 
 use mayfly_tests::{
     http::{Answer, get, on_socket, on_tcp, post, request},
-    server::Server,
+    server::{Server, pass_environment},
 };
 use serde_json::json;
 
@@ -525,7 +525,8 @@ fn a_terminal_is_told_the_link() {
         .map(|word| word.to_str().expect("UTF-8").to_owned())
         .collect();
     let log = tempfile::NamedTempFile::new().expect("a file");
-    let mut script = Command::new("script")
+    let mut script = Command::new("script");
+    script
         .args([
             "--quiet",
             "--flush",
@@ -534,13 +535,10 @@ fn a_terminal_is_told_the_link() {
             &format!("exec {}", words.join(" ")),
         ])
         .arg(log.path())
-        .envs(
-            serve
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::null());
+    pass_environment(&serve, &mut script);
+    let mut script = script
         .spawn()
         .expect("script is installed: tests/run does it");
     let deadline = Instant::now() + Duration::from_secs(60);

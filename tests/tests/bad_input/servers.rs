@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mayfly_tests::server::Server;
+use mayfly_tests::server::{Server, pass_environment};
 
 use super::{PROGRAM, printed, refused, simulated};
 
@@ -95,11 +95,7 @@ fn who_is_not_root_is_told_so() {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         command.arg(program.get_program()).args(program.get_args());
-        command.envs(
-            program
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
+        pass_environment(&program, &mut command);
         command.output().expect("setpriv is installed")
     };
     let shut = as_nobody(&server, &["agent", "list"]);
