@@ -22,8 +22,8 @@ use crate::worker::Identity;
 /// Deadline up to which a tick counts as short.
 const SHORT: Duration = Duration::from_secs(5 * 60);
 
-/// Takers that died with a lane until it is put aside. Far above a message's own attempts: only what
-/// kills its worker before the claim, where the database does not count, comes this far.
+/// Takers that died with a lane, one after the other, until it is put aside. Far above a message's own
+/// attempts, which the database counts from the claim on: this is for what dies before it.
 pub const DEATHS: u32 = 10;
 
 /// Where the queue is.
@@ -35,6 +35,14 @@ pub struct QueueConfig {
 }
 
 impl QueueConfig {
+    /// Whether the address can be one; the error does not hold it.
+    pub fn check(&self) -> Result<(), QueueError> {
+        match self.url.as_str() {
+            "" => Ok(()),
+            url => redis::client(url).map(drop),
+        }
+    }
+
     /// The queue of an installation, for this start of a worker.
     pub fn open(
         &self,
@@ -146,8 +154,8 @@ pub trait Queue: Send + Sync + 'static {
     /// Lanes put aside because [`DEATHS`] takers died with them.
     async fn dead(&self) -> Result<Vec<AgentId>, QueueError>;
 
-    /// A lane that was put aside may be offered again.
-    async fn forgive(&self, lane: AgentId) -> Result<(), QueueError>;
+    /// A lane that was put aside may be offered again; false if it was not, or not any more.
+    async fn forgive(&self, lane: AgentId) -> Result<bool, QueueError>;
 }
 
 /// Between two [`Queue::beat`]s.

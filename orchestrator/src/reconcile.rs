@@ -75,7 +75,6 @@ pub async fn serve(worker: Worker) -> Result<(), TickError> {
         note("chains", chains(tools).await);
         note("garbage", garbage(tools).await);
         note("old events", old_events(tools).await);
-        note("lanes", lanes(&worker).await);
         let ballast = tools.host_disk.clone();
         let _ = tokio::task::spawn_blocking(move || ballast.make_ballast()).await;
         // A new outcome may have made a chain longer.
@@ -84,6 +83,20 @@ pub async fn serve(worker: Worker) -> Result<(), TickError> {
             .until(PERIOD, || async { Ok::<Option<()>, ()>(None) });
         let _ = stopping.run_until_cancelled(settled).await;
     }
+    Ok(())
+}
+
+/// Tells the queue who waits until the process comes to rest: a loop of its own, because nobody waits for a
+/// merge or an engine then.
+pub async fn keep_lanes(worker: Worker) -> Result<(), TickError> {
+    let stopping = worker.tools.supervisor.stopping();
+    let rounds = async {
+        loop {
+            note("lanes", lanes(&worker).await);
+            tokio::time::sleep(PERIOD).await;
+        }
+    };
+    let _: Option<()> = stopping.run_until_cancelled(rounds).await;
     Ok(())
 }
 
@@ -246,13 +259,17 @@ pub async fn folders(tools: &Tools) -> Result<(), TickError> {
 
 /// Offers every lane with work: the queue may have lost it. Parks what the queue has put aside.
 pub async fn lanes(worker: &Worker) -> Result<(), TickError> {
+    let refilled = worker.lanes.refill().await;
     for lane in worker.lanes.dead().await {
-        worker.tools.db.park_next(lane, DIED).await?;
+        // Only one of several workers takes it back in.
+        if !worker.lanes.forgive(lane).await {
+            continue;
+        }
         tracing::error!(agent = %lane, "its next message is parked: it ended every worker that took it");
-        worker.lanes.forgive(lane).await;
+        worker.tools.db.park_next(lane, DIED).await?;
         worker.bell.ring();
     }
-    Ok(worker.lanes.refill().await?)
+    Ok(refilled?)
 }
 
 /// Merges chains that come near the mount limit, and those that hold much for states that have

@@ -132,6 +132,17 @@ pub enum StartError {
         /// Here.
         here: PathBuf,
     },
+    /// A database has one process at a time.
+    #[error(
+        "database {database} is in use by another mayfly (worker {worker}): end that one first; of one that died it is free after {} s",
+        LEASE.as_secs()
+    )]
+    InUse {
+        /// Which database.
+        database: String,
+        /// Whose lease holds.
+        worker: String,
+    },
     /// Nothing to adopt.
     #[error("data dir {data_dir} is at home here: there is nothing to adopt")]
     AtHome {
@@ -186,6 +197,7 @@ impl Service {
         let backend: Arc<dyn Backend> =
             Arc::new(BoundEngine::new(parts.backend.clone(), db.clone(), bound));
         let id = worker_id(&parts.data_dir)?;
+        alone(&db, &parts.database, &id).await?;
         let epoch = db.start_worker(&id, LEASE).await?;
         faults::point("start.epoch");
         let host_disk = HostDisk::new(parts.data_dir.clone(), parts.disk);
@@ -258,6 +270,7 @@ impl Service {
         supervisor.standing("disk guard", worker.clone().guard_disk());
         supervisor.standing("engine watch", worker.clone().watch_engine());
         supervisor.standing("reconciler", reconcile::serve(worker.clone()));
+        supervisor.standing("lane keeper", reconcile::keep_lanes(worker.clone()));
         supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
         let (platforms, accesses) = (&parts.platforms, worker.accesses.clone());
         inbox::start(
@@ -309,6 +322,7 @@ pub async fn adopt(
     engine: Option<&Engine>,
 ) -> Result<InstallationId, StartError> {
     let db = Db::open(database).await?;
+    alone(&db, database, "").await?;
     let here = binding(data_dir);
     let id = match db.installation().await? {
         Some(found) => {
@@ -335,6 +349,17 @@ pub async fn adopt(
     }
     db.close().await;
     Ok(id)
+}
+
+/// Refused while another process works on the database.
+async fn alone(db: &Db, database: &Place, worker: &str) -> Result<(), StartError> {
+    match db.other_worker(worker).await? {
+        None => Ok(()),
+        Some(worker) => Err(StartError::InUse {
+            database: database.to_string(),
+            worker,
+        }),
+    }
 }
 
 /// This place.

@@ -154,13 +154,15 @@ impl Worker {
                 return Ok(());
             };
             let lane = work.lane;
+            if self.resting.is_cancelled() {
+                // Both came at once.
+                self.lanes.done(lane, Some(Duration::ZERO)).await;
+                continue;
+            }
             let (worker, supervisor) = (self.clone(), self.tools.supervisor.clone());
             supervisor.task("lane", async move {
                 let _place = place;
-                let again = worker.run_lane(lane).await.unwrap_or_else(|error| {
-                    tracing::error!(agent = %lane, error = observe::chain(&error), "lane failed");
-                    Some(WAIT)
-                });
+                let again = worker.clone().survive_lane(lane).await;
                 worker.lanes.done(lane, again).await;
             });
         }
@@ -215,6 +217,9 @@ impl Worker {
             }
             // Ticks that are still being ended need the lease until the last of them is over.
             if stopping.is_cancelled() && self.is_at_rest() {
+                // Whoever comes next need not wait for it.
+                let (id, epoch) = (&self.identity.id, self.identity.epoch);
+                let _ = self.tools.db.renew(id, epoch, Duration::ZERO).await;
                 return Ok(());
             }
             let next = if stopping.is_cancelled() {
@@ -339,7 +344,9 @@ impl Worker {
             Next::Early(pause) => Ok(Some(pause)),
             Next::Waits(message, missing) => self.wait(&message, missing).await,
             Next::Refused(message) => {
-                self.tools.db.withdraw(&message, NOT_ALLOWED).await?;
+                if !self.tools.db.withdraw(&message, NOT_ALLOWED).await? {
+                    return Ok(Some(SOON));
+                }
                 self.bell.ring();
                 Ok(Some(Duration::ZERO))
             }
@@ -360,6 +367,19 @@ impl Worker {
                 self.run_tick(lane, *profile, image, &together).await
             }
         }
+    }
+
+    /// Whatever becomes of it, the lane is given back.
+    async fn survive_lane(self, lane: AgentId) -> Again {
+        let supervisor = self.tools.supervisor.clone();
+        let run = supervisor.task("lane", async move { self.run_lane(lane).await });
+        let failed = match run.await {
+            Ok(Ok(again)) => return again,
+            Ok(Err(error)) => observe::chain(&error),
+            Err(panic) => panic.to_string(),
+        };
+        tracing::error!(agent = %lane, error = failed, "lane failed");
+        Some(WAIT)
     }
 
     /// What a lane can do now.
@@ -447,13 +467,13 @@ impl Worker {
         };
         let base = db.base(&agent.base).await?;
         let begun = clock::boot_time();
-        let (worker, epoch) = (&self.identity.id, self.identity.epoch);
-        let claimed = db.claim(lane, worker, epoch, names, together);
+        let (tick, identity) = (TickId::new(), &self.identity);
+        let claimed = db.claim(tick, lane, (&identity.id, identity.epoch), names, together);
         let claim = match claimed.await {
             Ok(Some(claim)) => claim,
             Ok(None) => return Ok(Some(SOON)),
             Err(error) => {
-                self.close_lost_claim(lane).await;
+                self.close_lost_claim(tick).await;
                 return Err(error);
             }
         };
@@ -484,13 +504,13 @@ impl Worker {
         Ok(Some(Duration::ZERO))
     }
 
-    /// A claim that came back as an error may have been written. Nobody else takes this lane, so an
-    /// open tick of it is that claim; left open it would close the lane for ever.
-    async fn close_lost_claim(&self, lane: AgentId) {
+    /// A claim that came back as an error may have been written; left open it would close the lane for ever.
+    async fn close_lost_claim(&self, tick: TickId) {
         let db = &self.tools.db;
         let close = async || -> Result<(), DbError> {
             db.outlast_writers().await?;
-            let Some(tick) = db.open_tick(lane).await? else {
+            let row = db.tick(tick).await?;
+            let Some(tick) = row.filter(|tick| tick.outcome.is_none()) else {
                 return Ok(());
             };
             if let Some(message) = db.message(tick.message).await? {
@@ -501,7 +521,7 @@ impl Worker {
             Ok(())
         };
         while let Err(error) = close().await {
-            tracing::error!(agent = %lane, error = observe::chain(&error), "claim not closed yet");
+            tracing::error!(%tick, error = observe::chain(&error), "claim not closed yet");
             self.tools.host_disk.free_ballast();
             tokio::time::sleep(WAIT).await;
         }

@@ -36,10 +36,10 @@ impl DatabaseSection {
             return;
         };
         if let Some(password) = server.password() {
-            self.url = server.shown();
             if self.password.is_empty() {
-                self.password = password;
+                self.password = password.to_owned();
             }
+            self.url = server.shown();
         }
     }
 

@@ -63,13 +63,14 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
     if let Some(most) = config.worker.max_per_user {
         rules.at_least("worker.max_per_user", u64::from(most), 1);
     }
-    let queue = &config.queue.url;
-    let schemes = ["redis://", "rediss://", "redis+unix://"];
-    rules.hold(
-        "queue.url",
-        queue.is_empty() || schemes.iter().any(|scheme| queue.starts_with(scheme)),
-        || "it is none of redis://HOST:PORT, rediss://HOST:PORT or redis+unix:///PATH".to_owned(),
-    );
+    let queue = config.queue.check();
+    rules.hold("queue.url", queue.is_ok(), || {
+        queue
+            .as_ref()
+            .err()
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    });
     rules.at_least("worker.attempts", u64::from(config.worker.attempts), 1);
     let attachments = &config.attachments;
     rules.at_least("attachments.file_mib", attachments.file_mib, 1);

@@ -39,17 +39,28 @@ fn redacted(key: &str, value: Json) -> Json {
         return Json::from(place(text));
     }
     match password_in(text) {
-        Some(password) => Json::from(text.replacen(&format!(":{password}@"), ":(set)@", 1)),
+        Some(password) => {
+            let hide = |shown: String, [before, after]: [&str; 2]| {
+                let hidden = format!("{before}(set){after}");
+                shown.replace(&format!("{before}{password}{after}"), &hidden)
+            };
+            let places = [[":", "@"], ["pass=", ""], ["password=", ""]];
+            Json::from(places.into_iter().fold(text.to_owned(), hide))
+        }
         None => value,
     }
 }
 
-/// The password of `scheme://[user]:password@host`.
+/// The password of `scheme://[user]:password@host` or `scheme://…?pass=password`.
 pub(super) fn password_in(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let (user, _) = authority.rsplit_once('@')?;
-    let (_, password) = user.split_once(':')?;
+    let in_query = rest.split(['?', '&']).find_map(|pair| {
+        pair.strip_prefix("pass=")
+            .or_else(|| pair.strip_prefix("password="))
+    });
+    // One that should have been encoded is hidden all the same.
+    let in_front = || rest.rsplit_once('@')?.0.split_once(':');
+    let password = in_query.or_else(|| Some(in_front()?.1))?;
     Some(password).filter(|password| !password.is_empty())
 }
 
@@ -97,4 +108,28 @@ pub(super) fn leaves(tree: &Json) -> Vec<(String, Json)> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_addresses_are_not_shown() {
+        for (written, shown) in [
+            ("redis://:hidden@h:1/0", "redis://:(set)@h:1/0"),
+            ("rediss://me:hid/den@h", "rediss://me:(set)@h"),
+            (
+                "redis+unix:///run/r?pass=hidden&db=1",
+                "redis+unix:///run/r?pass=(set)&db=1",
+            ),
+            ("redis://h:6379/0", "redis://h:6379/0"),
+            ("https://bot.example.org/x", "https://bot.example.org/x"),
+        ] {
+            assert_eq!(
+                redacted("queue.url", Json::from(written)),
+                Json::from(shown)
+            );
+        }
+    }
 }

@@ -62,6 +62,8 @@ impl Accepting {
 
     fn next(&self) -> Vec<Brought> {
         let mut brought = self.brought();
+        // Whoever has gone brings it again, if at all.
+        brought.retain(|one| !one.told.is_closed());
         let many = brought.len().min(AT_ONCE);
         brought.drain(..many).collect()
     }
@@ -104,7 +106,16 @@ impl Db {
     }
 
     async fn accept_all(&self, all: Vec<Brought>) -> Result<(), DbError> {
-        let mut tx = self.begin().await?;
+        let mut tx = match self.begin().await {
+            Ok(tx) => tx,
+            Err(error) => {
+                // Nothing was stored, and they have waited as long as this one.
+                let down = || DbError::Sql(sqlx::Error::PoolTimedOut);
+                all.into_iter()
+                    .for_each(|one| drop(one.told.send(Err(down()))));
+                return Err(error);
+            }
+        };
         let mut done = Vec::new();
         for Brought {
             arrival,
@@ -116,7 +127,11 @@ impl Db {
             let answer = accept(&mut tx, &arrival, &limits).await;
             let new = matches!(&answer, Ok(Acceptance::Accepted(accepted)) if accepted.new);
             if !new {
-                query("ROLLBACK TO SAVEPOINT one").execute(&mut *tx).await?;
+                let back = query("ROLLBACK TO SAVEPOINT one").execute(&mut *tx).await;
+                // A full disk ends the whole transaction: what it said is the reason.
+                if let Err(gone) = back {
+                    return Err(answer.err().unwrap_or(gone));
+                }
             }
             query("RELEASE SAVEPOINT one").execute(&mut *tx).await?;
             done.push((told, answer));

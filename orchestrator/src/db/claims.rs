@@ -45,15 +45,15 @@ impl Claim {
 }
 
 impl Db {
-    /// Takes the right to run the agent's next message: generation + 1 and an open tick whose
+    /// Takes the right to run the agent's next message as this tick: generation + 1 and an open row whose
     /// names are recorded before anything is created. What waits `together` with it is merged into
     /// it where this is its first tick. None if there is nothing to run, not yet,
     /// or another tick is open.
     pub async fn claim(
         &self,
+        tick: TickId,
         id: AgentId,
-        worker: &str,
-        epoch: i64,
+        (worker, epoch): (&str, i64),
         names: impl FnOnce(&LayerId) -> Names,
         together: &Together,
     ) -> Result<Option<Claim>, DbError> {
@@ -78,7 +78,7 @@ impl Db {
         let layer = LayerId::new();
         let lowers = layers_on(&mut tx, agent.head).await?;
         let claim = Claim {
-            tick: TickId::new(),
+            tick,
             generation: row.try_get(0)?,
             names: names(&layer),
             layer,

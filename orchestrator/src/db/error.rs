@@ -112,9 +112,9 @@ const TOO_LARGE: [&str; 2] = ["54000", "22001"];
 const FULL: [&str; 3] = ["13", "4874", "53100"];
 
 /// PostgreSQL's codes for: starts or stops, has no connection free, takes no writes, gave a session up,
-/// was busy for too long.
-const DOWN: [&str; 7] = [
-    "57P01", "57P02", "57P03", "53300", "25006", "25P03", "55P03",
+/// was busy for too long, chose one of two that waited for each other.
+const DOWN: [&str; 9] = [
+    "57P01", "57P02", "57P03", "53300", "25006", "25P03", "55P03", "57014", "40P01",
 ];
 
 fn is_storage_full(error: &std::io::Error) -> bool {

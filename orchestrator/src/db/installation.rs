@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use mayfly_domain::InstallationId;
 use sqlx::Row as _;
 
-use super::{Db, DbError, parse, query};
+use super::{Db, DbError, Dialect, parse, query};
 use crate::{clock, sandbox::Names};
 
 /// The binding of a data dir to one place.
@@ -148,6 +148,23 @@ impl Db {
             .fetch_one(self.writer())
             .await?;
         Ok(row.try_get(0)?)
+    }
+
+    /// Another process that works on this database, by its worker's name. A file has one at a time by its
+    /// folder's lock.
+    pub async fn other_worker(&self, than: &str) -> Result<Option<String>, DbError> {
+        if self.dialect == Dialect::Sqlite {
+            return Ok(None);
+        }
+        let sql = format!(
+            "SELECT id FROM workers WHERE id <> $1 AND expires_at > {} LIMIT 1",
+            self.dialect.now()
+        );
+        let row = query(sqlx::AssertSqlSafe(sql))
+            .bind(than)
+            .fetch_optional(self.reader())
+            .await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// Renews the one lease a worker holds for all its ticks. False if a later start took over.

@@ -211,7 +211,14 @@ impl Db {
         let rows = query(sqlx::AssertSqlSafe(sql))
             .fetch_all(self.reader())
             .await?;
-        rows.iter().map(waiting).collect()
+        // One that cannot be read keeps no other.
+        let readable = rows.iter().filter_map(|row| {
+            let waiting = waiting(row);
+            waiting
+                .inspect_err(|error| tracing::error!(%error, "a lane that waits"))
+                .ok()
+        });
+        Ok(readable.collect())
     }
 
     /// One lane; none if nothing waits in it.
@@ -230,7 +237,8 @@ impl Db {
             return Ok(());
         };
         self.settle_untouched(&next, MessageOutcome::Parked, reason)
-            .await
+            .await?;
+        Ok(())
     }
 
     /// Open messages of the same agent before this one.
@@ -307,19 +315,19 @@ impl Db {
         Ok(withdrawn)
     }
 
-    /// Withdraws one message that waits, with a notice.
-    pub async fn withdraw(&self, of: &Message, notice: &str) -> Result<(), DbError> {
+    /// Withdraws one message that waits, with a notice; false where it does not wait any more.
+    pub async fn withdraw(&self, of: &Message, notice: &str) -> Result<bool, DbError> {
         self.settle_untouched(of, MessageOutcome::Withdrawn, notice)
             .await
     }
 
-    /// Ends a message that no tick runs, with a notice.
+    /// Ends a message that no tick runs, with a notice; false where there was none to end.
     async fn settle_untouched(
         &self,
         of: &Message,
         outcome: MessageOutcome,
         notice: &str,
-    ) -> Result<(), DbError> {
+    ) -> Result<bool, DbError> {
         let mut tx = self.begin().await?;
         let done = query(
             "UPDATE messages SET outcome = $4, reason = $2, settled_at = $3
@@ -339,7 +347,7 @@ impl Db {
             owe(&mut tx, &notice).await?;
         }
         tx.commit().await?;
-        Ok(())
+        Ok(done == 1)
     }
 
     /// Tells a thread once that its message waits for an engine or an image. Not an outcome.

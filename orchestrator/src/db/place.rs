@@ -35,7 +35,9 @@ impl fmt::Display for Place {
 /// A database on a PostgreSQL server. It is shown without its password.
 #[derive(Clone)]
 pub struct Server {
+    /// Without the password.
     url: Url,
+    password: Option<String>,
     /// Without the extension that says which version it was before.
     kept: PathBuf,
     backed_up: Option<String>,
@@ -53,12 +55,10 @@ impl Server {
         if url.path().trim_start_matches('/').is_empty() {
             return Err(format!("it names no database: {like}"));
         }
-        if let Some(password) = password {
-            let set = url.set_password(Some(password));
-            set.map_err(|()| format!("a password needs a host: {like}"))?;
-        }
+        let written = part(&mut url);
         Ok(Server {
             url,
+            password: password.map(str::to_owned).or(written),
             kept: PathBuf::from("postgres"),
             backed_up: None,
         })
@@ -72,22 +72,14 @@ impl Server {
         self
     }
 
-    /// The password, where the address holds one.
-    pub fn password(&self) -> Option<String> {
-        let decoded = |text: &str| {
-            percent_encoding::percent_decode_str(text)
-                .decode_utf8_lossy()
-                .into_owned()
-        };
-        self.url.password().map(decoded)
+    /// The password, where there is one.
+    pub fn password(&self) -> Option<&str> {
+        self.password.as_deref()
     }
 
     /// The address without the password.
     pub fn shown(&self) -> String {
-        let mut url = self.url.clone();
-        // Without a host there is none.
-        let _ = url.set_password(None);
-        url.to_string()
+        self.url.to_string()
     }
 
     /// Who asks.
@@ -123,6 +115,9 @@ impl Server {
     /// What the driver takes, with the password.
     pub(super) fn connect_url(&self) -> String {
         let mut url = self.url.clone();
+        if let Some(password) = &self.password {
+            url.query_pairs_mut().append_pair("password", password);
+        }
         if !url.query_pairs().any(|(key, _)| key == "application_name") {
             url.query_pairs_mut()
                 .append_pair("application_name", "mayfly");
@@ -139,6 +134,29 @@ impl Server {
     pub(super) fn backed_up(&self) -> Option<&str> {
         self.backed_up.as_deref()
     }
+}
+
+/// Takes the password out of an address: it stands before the host, or, where there is none, in the query.
+fn part(url: &mut Url) -> Option<String> {
+    let decoded = |text: &str| {
+        percent_encoding::percent_decode_str(text)
+            .decode_utf8_lossy()
+            .into_owned()
+    };
+    let before = url.password().map(decoded);
+    let _ = url.set_password(None);
+    let (secret, rest): (Vec<_>, Vec<_>) = url
+        .query_pairs()
+        .into_owned()
+        .partition(|(key, _)| key == "password");
+    if secret.is_empty() {
+        return before;
+    }
+    url.set_query(None);
+    if !rest.is_empty() {
+        url.query_pairs_mut().extend_pairs(rest);
+    }
+    secret.into_iter().next().map(|(_, password)| password)
 }
 
 impl fmt::Display for Server {
@@ -161,8 +179,27 @@ mod tests {
     fn a_password_is_used_and_never_shown() {
         let server =
             Server::parse("postgres://me@db.example:5433/mayfly", Some("p@ss/w:rd")).unwrap();
-        assert!(server.connect_url().contains("me:p%40ss%2Fw%3Ard@"));
-        assert_eq!(server.password().as_deref(), Some("p@ss/w:rd"));
+        assert!(server.connect_url().contains("password=p%40ss%2Fw%3Ard"));
+        assert_eq!(server.password(), Some("p@ss/w:rd"));
+        for (url, beside, is) in [
+            ("postgres://me:50%2541@h/d", None, "50%41"),
+            ("postgres://me@h/d", Some("50%41"), "50%41"),
+            (
+                "postgres:///d?host=/run&user=me&password=hid%20den",
+                None,
+                "hid den",
+            ),
+            ("postgres:///d?host=/run&user=me", Some("hidden"), "hidden"),
+        ] {
+            let server = Server::parse(url, beside).unwrap();
+            assert_eq!(server.password(), Some(is));
+            assert!(!server.shown().contains("hid") && !server.shown().contains("50"));
+            let url = Url::parse(&server.connect_url()).unwrap();
+            assert!(
+                url.query_pairs()
+                    .any(|pair| pair == ("password".into(), is.into()))
+            );
+        }
         for shown in [format!("{server}"), format!("{server:?}"), server.host()] {
             assert!(
                 !shown.contains("ss%2Fw") && !shown.contains("p@ss"),

@@ -24,6 +24,9 @@ const SESSION: &str = "SET idle_in_transaction_session_timeout = '10s'; SET lock
     SET tcp_keepalives_count = 3;
     SELECT set_config('synchronous_commit', 'on', false)
      WHERE current_setting('synchronous_commit') = 'off'";
+/// For the one that upgrades, whose statements may take long: frozen or cut off it lets go all the same.
+const FIRST: &str = "SET idle_in_transaction_session_timeout = '10s'; SET tcp_keepalives_idle = 10;
+    SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3";
 const WRITES: &str = "SET default_transaction_read_only = off";
 const READS: &str = "SET default_transaction_read_only = on";
 
@@ -139,6 +142,7 @@ pub(super) async fn open(server: &Server) -> Result<(AnyPool, AnyPool), DbError>
             return Err(Refused::Absent { at, reason }.into());
         }
     };
+    first.execute(FIRST).await?;
     look(&mut first, server).await?;
     upgrade::bring_up_to_date(&mut first, server).await?;
     first.close().await?;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use mayfly_domain::{
-    AgentId, ThreadKey,
+    AgentId, MessageId, ThreadKey,
     chat::{CallError, Platform},
 };
 use tokio::time::{Instant, sleep};
@@ -15,8 +15,11 @@ use super::{Orders, grammar::Order, told};
 use crate::{
     clock,
     command::RequestError,
-    db::orders::{Binding, OpenOrder, Said},
-    faults,
+    db::{
+        DbError,
+        orders::{Ask, Binding, OpenOrder, Said},
+    },
+    faults, observe,
 };
 
 /// How long a conversation is tried to be opened before the thread is told.
@@ -39,9 +42,14 @@ impl Orders {
             let asked_at = None;
             (order.id, order.ask.instead(Order::Open { fork, asked_at }))
         };
-        let fork = self.commands.fork_asked(order.agent, at, becomes).await?;
+        let made = self.commands.fork_asked(order.agent, at, becomes).await;
+        let fork = match made {
+            Ok(fork) => fork.id,
+            // Its commit may have been written all the same.
+            Err(error) => self.became(order).await?.ok_or(error)?,
+        };
         faults::point("order.forked");
-        self.open(order, fork.id, None).await
+        self.open(order, fork, None).await
     }
 
     /// `asked_at` is when an earlier start, or an earlier try, asked for it.
@@ -76,7 +84,8 @@ impl Orders {
                 CallError::Unknown(_) => asked_at = Some(now),
                 CallError::NotDone(_) | CallError::Limited { .. } => {}
                 CallError::Moved(to) => {
-                    self.db.move_channel(&beside.channel(), to).await?;
+                    let from = beside.channel();
+                    known(order.id, || self.db.move_channel(&from, to)).await?;
                     beside = to.thread(beside.thread);
                 }
                 CallError::Gone(_) | CallError::Refused(_) => {
@@ -104,7 +113,41 @@ impl Orders {
         asked_at: Option<i64>,
     ) -> Result<(), RequestError> {
         let ask = order.ask.instead(Order::Open { fork, asked_at });
-        Ok(self.db.order_becomes(order.id, &ask).await?)
+        known(order.id, || self.db.order_becomes(order.id, &ask)).await?;
+        Ok(())
+    }
+
+    /// The fork that the command has made, if it has.
+    async fn became(&self, order: &OpenOrder) -> Result<Option<AgentId>, DbError> {
+        let open = known(order.id, || async {
+            self.db.outlast_writers().await?;
+            self.db.open_orders().await
+        });
+        let found = open.await?.into_iter().find(|open| open.id == order.id);
+        Ok(found.and_then(|open| match open.ask {
+            Ask::Order(Order::Open { fork, .. })
+            | Ask::Pressed {
+                order: Some(Order::Open { fork, .. }),
+                ..
+            } => Some(fork),
+            _ => None,
+        }))
+    }
+}
+
+/// What the database answers. While it is away it is waited for: a guess would be a second fork.
+async fn known<T, Answer>(order: MessageId, ask: impl Fn() -> Answer) -> Result<T, DbError>
+where
+    Answer: Future<Output = Result<T, DbError>>,
+{
+    loop {
+        match ask().await {
+            Err(error) if !error.is_lasting() => {
+                tracing::error!(%order, error = observe::chain(&error), "a command waits");
+                sleep(PAUSE).await;
+            }
+            answer => return answer,
+        }
     }
 }
 

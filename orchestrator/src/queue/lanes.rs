@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use mayfly_domain::AgentId;
+use tokio::time::timeout;
 
 use super::{BEAT, Length, Offer, Queue, QueueError, Room, Work};
 use crate::{
@@ -13,6 +14,9 @@ use crate::{
     observe,
     trouble::{Source, Trouble},
 };
+
+/// Patience of whoever accepts a message: what the queue is not told now it is told by the reconciler.
+const SHORTLY: Duration = Duration::from_secs(1);
 
 /// See the module; cheap to clone.
 #[derive(Clone)]
@@ -39,7 +43,13 @@ impl Lanes {
     pub async fn offer(&self, lane: AgentId, delay: Duration) {
         match self.offer_of(lane, delay).await {
             Ok(Some(offer)) => {
-                self.hear(Source::Offers, self.queue.offer(&[offer]).await);
+                let offered = timeout(SHORTLY, self.queue.offer(&[offer])).await;
+                let late = || {
+                    Err(QueueError(
+                        "the queue does not answer within a second".to_owned(),
+                    ))
+                };
+                self.hear(Source::Offers, offered.unwrap_or_else(|_| late()));
             }
             Ok(None) => {}
             Err(error) => {
@@ -80,34 +90,32 @@ impl Lanes {
                 None
             }),
         };
-        self.hear(Source::Queue, self.queue.done(lane, offer).await);
+        self.ask(self.queue.done(lane, offer).await);
     }
 
     /// Says that this process still works on what it took.
     pub async fn beat(&self) {
-        self.hear(Source::Queue, self.queue.beat().await);
+        self.ask(self.queue.beat().await);
     }
 
     /// Takes nothing any more.
     pub async fn leave(&self) {
-        self.hear(Source::Queue, self.queue.leave().await);
+        self.ask(self.queue.leave().await);
     }
 
     /// Lanes stand before this one; none if it is not waiting.
     pub async fn place(&self, lane: AgentId) -> Option<usize> {
-        self.hear(Source::Queue, self.queue.place(lane).await)
-            .flatten()
+        self.ask(self.queue.place(lane).await).flatten()
     }
 
     /// Lanes that ended every worker that took them.
     pub async fn dead(&self) -> Vec<AgentId> {
-        self.hear(Source::Queue, self.queue.dead().await)
-            .unwrap_or_default()
+        self.ask(self.queue.dead().await).unwrap_or_default()
     }
 
-    /// Such a lane has nothing of that kind any more.
-    pub async fn forgive(&self, lane: AgentId) {
-        self.hear(Source::Queue, self.queue.forgive(lane).await);
+    /// Takes such a lane back in; false if somebody else did.
+    pub async fn forgive(&self, lane: AgentId) -> bool {
+        self.ask(self.queue.forgive(lane).await).unwrap_or(false)
     }
 
     async fn offer_of(&self, lane: AgentId, delay: Duration) -> Result<Option<Offer>, DbError> {
@@ -130,6 +138,13 @@ impl Lanes {
                 length: Length::of(Duration::from_secs(deadline)),
             },
         }
+    }
+
+    /// Whether lanes can be taken is said by whoever takes.
+    fn ask<T>(&self, answer: Result<T, QueueError>) -> Option<T> {
+        answer
+            .inspect_err(|error| tracing::debug!(%error, "the queue"))
+            .ok()
     }
 
     fn hear<T>(&self, source: Source, answer: Result<T, QueueError>) -> Option<T> {

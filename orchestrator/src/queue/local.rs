@@ -93,7 +93,7 @@ impl Queue for Local {
         Ok(Vec::new())
     }
 
-    async fn forgive(&self, _: AgentId) -> Result<(), QueueError> {
-        Ok(())
+    async fn forgive(&self, _: AgentId) -> Result<bool, QueueError> {
+        Ok(false)
     }
 }

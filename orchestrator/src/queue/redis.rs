@@ -17,8 +17,10 @@ use std::{
 };
 
 use ::redis::{
-    AsyncConnectionConfig, Client, FromRedisValue, RedisResult, Script, Value,
+    AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo as _, RedisResult, Script,
+    Value,
     aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection},
+    io::tcp::TcpSettings,
 };
 use async_trait::async_trait;
 use mayfly_domain::AgentId;
@@ -73,13 +75,7 @@ impl Redis {
     /// The queue of an installation at `redis://` or `rediss://[USER][:PASSWORD@]HOST[:PORT][/DB]`, or
     /// `redis+unix:///PATH`. Connects when it is first used. Wants a Tokio runtime.
     pub fn open(url: &str, installation: &str, identity: Identity) -> Result<Redis, QueueError> {
-        let client = Client::open(url).map_err(|error| {
-            // The address may hold a password.
-            QueueError(format!(
-                "the queue's url is none of redis://, rediss:// or redis+unix:// ({})",
-                error.category()
-            ))
-        })?;
+        let client = client(url)?;
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(1)
             .set_max_delay(Duration::from_millis(200))
@@ -157,7 +153,7 @@ impl Redis {
             )));
         }
         let Identity { id, epoch } = &self.identity;
-        self.invoke(&["arrive", id, &epoch.to_string()])
+        self.invoke(&["arrive", id, &epoch.to_string(), &DEATHS.to_string()])
             .await
             .map_err(|error| self.told(&error))
     }
@@ -269,7 +265,7 @@ impl Queue for Redis {
         if let Some([_, work, delay]) = &again {
             call.extend([work.as_str(), delay]);
         }
-        // One that cannot be given back is given up: by then the reconciler has offered it again.
+        // One that cannot be given back comes back when its time is over.
         self.taken().remove(&lane);
         self.call(&call).await
     }
@@ -301,9 +297,24 @@ impl Queue for Redis {
         Ok(lanes.iter().filter_map(|lane| lane.parse().ok()).collect())
     }
 
-    async fn forgive(&self, lane: AgentId) -> Result<(), QueueError> {
+    async fn forgive(&self, lane: AgentId) -> Result<bool, QueueError> {
         self.call(&["forgive", &lane.to_string()]).await
     }
+}
+
+/// Connects to nothing yet.
+pub(super) fn client(url: &str) -> Result<Client, QueueError> {
+    // What a dead network has taken is missed after as long as two commands take.
+    let tcp = TcpSettings::default().set_user_timeout(2 * PATIENCE);
+    let info = url.into_connection_info();
+    let client = info.and_then(|info| Client::open(info.set_tcp_settings(tcp)));
+    client.map_err(|error| {
+        // The address may hold a password.
+        QueueError(format!(
+            "the queue's url is none of redis://HOST:PORT/NUMBER, rediss://HOST:PORT/NUMBER or redis+unix:///PATH ({})",
+            error.category()
+        ))
+    })
 }
 
 /// Lane, work and delay in milliseconds.

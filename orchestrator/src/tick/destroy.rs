@@ -85,8 +85,13 @@ async fn lapsed(tools: &Tools, job: &Job) -> bool {
     if !tools.lease.lapsed_since(job.begun) {
         return false;
     }
-    let ticks = tools.db.count_ticks_for(job.claim.message.id).await;
-    ticks.is_ok_and(|ticks| ticks < STALLS)
+    loop {
+        match tools.db.count_ticks_for(job.claim.message.id).await {
+            Ok(ticks) => return ticks < STALLS,
+            Err(error) if error.is_lasting() => return false,
+            Err(error) => wait_for_database(tools, job.claim.tick, &error).await,
+        }
+    }
 }
 
 /// What may have left the sandbox. The database is asked until it answers: while it is away nothing can be

@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use mayfly_domain::AgentId;
+use mayfly_domain::{AgentId, TickId};
 use mayfly_orchestrator::{
     db::together::Together,
     queue::{Length, Local, Offer, Queue, Redis, Room, Work},
@@ -281,9 +281,9 @@ async fn claims(report: &mut Report) {
         let began = Instant::now();
         let claim = db
             .claim(
+                TickId::new(),
                 agent,
-                &worker.identity.id,
-                worker.identity.epoch,
+                (&worker.identity.id, worker.identity.epoch),
                 names,
                 &together,
             )

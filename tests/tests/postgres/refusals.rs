@@ -1,7 +1,7 @@
 //! What cannot be used is refused in one sentence with the way out, without the password.
 
 use mayfly_orchestrator::db::{Db, Place, Server};
-use mayfly_tests::postgres::Cluster;
+use mayfly_tests::{postgres::Cluster, server};
 
 async fn refused(url: &str, password: Option<&str>) -> String {
     let server = Server::parse(url, password).unwrap();
@@ -55,4 +55,34 @@ async fn each_reason_is_one_sentence_with_the_way_out() {
     cluster.crash();
     let told = refused(&url, None).await;
     assert!(told.starts_with("no PostgreSQL answers at"), "{told}");
+}
+
+/// One data dir at a time: who adopts a database is refused while another process works on it, and not
+/// after that one has ended.
+#[test]
+fn a_database_in_use_is_not_adopted() {
+    let cluster = Cluster::start(&[]);
+    let url = cluster.database("mayfly");
+    let program = || {
+        server::Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"))
+            .env("MAYFLY__DATABASE__URL", &url)
+    };
+    let (mut first, second) = (program(), program());
+    first.start();
+    std::fs::create_dir(second.data_dir()).expect("a folder");
+    let adopt = || {
+        let done = second.mayfly(&["adopt"]);
+        (
+            done.status.success(),
+            String::from_utf8_lossy(&done.stderr).into_owned(),
+        )
+    };
+    let (adopted, said) = adopt();
+    assert!(
+        !adopted && said.contains("is in use by another mayfly"),
+        "{said}"
+    );
+    assert!(first.stop().success());
+    let (adopted, said) = adopt();
+    assert!(adopted, "{said}");
 }

@@ -15,7 +15,7 @@ use mayfly_orchestrator::{
 use mayfly_tests::redis_server::RedisServer;
 use rand::seq::IndexedRandom as _;
 
-use super::{NOTHING, nothing_is_there, now, on, take, work};
+use super::{NOTHING, nothing_is_there, now, on, take, take_in, work};
 
 /// Two workers, one dies with a lane and one goes on: what the dead one held comes back, what the living
 /// one holds does not, however long it takes.
@@ -84,19 +84,23 @@ async fn qu_03_a_lane_that_ends_every_worker_is_put_aside_and_its_neighbour_goes
     let watcher = on(&server, "watcher", 1);
     watcher.offer(&[now(&poison)]).await.unwrap();
     let key = |name: &str| format!("{{mayfly:test}}:{name}");
+    let lane = poison.lane.to_string();
     let mut deaths = 0;
+    take(&on(&server, "w", 1)).await;
     while watcher.dead().await.unwrap().is_empty() {
-        assert_eq!(
-            take(&on(&server, &format!("w{deaths}"), 1)).await,
-            poison.lane
-        );
-        deaths += 1;
-        // Its time passes at once, and so does the pause after it.
-        let lane = poison.lane.to_string();
+        // Its taker is given up at once, and the pause after it is over.
         server.command(&["ZADD", &key("taken"), "XX", "1", &lane]);
         server.command(&["HDEL", &key("meta"), "swept"]);
-        nothing_is_there(&watcher, &Room::for_all()).await;
-        server.command(&["ZADD", &key("later"), "XX", "1", &lane]);
+        let next = on(&server, &format!("w{deaths}"), 1);
+        deaths += 1;
+        while watcher.dead().await.unwrap().is_empty() {
+            let room = Room::for_all();
+            if let Ok(taken) = tokio::time::timeout(NOTHING, next.take(&room)).await {
+                assert_eq!(taken.unwrap().lane, poison.lane);
+                break;
+            }
+            server.command(&["ZADD", &key("later"), "XX", "1", &lane]);
+        }
     }
     assert_eq!(deaths, mayfly_orchestrator::queue::DEATHS);
     assert_eq!(watcher.dead().await.unwrap(), [poison.lane]);
@@ -110,6 +114,78 @@ async fn qu_03_a_lane_that_ends_every_worker_is_put_aside_and_its_neighbour_goes
     watcher.forgive(poison.lane).await.unwrap();
     watcher.offer(&[now(&poison)]).await.unwrap();
     assert_eq!(take(&watcher).await, poison.lane);
+}
+
+/// One that dies before it can claim, and is started again at once each time, is counted too.
+#[tokio::test]
+async fn qu_03_a_worker_that_is_started_again_and_again_counts_as_deaths() {
+    let server = RedisServer::start(&[]);
+    let poison = work("ada");
+    on(&server, "w", 1).offer(&[now(&poison)]).await.unwrap();
+    let later = "{mayfly:test}:later";
+    for epoch in 1..=i64::from(mayfly_orchestrator::queue::DEATHS) {
+        let worker = on(&server, "w", epoch);
+        worker.beat().await.unwrap();
+        server.command(&["ZADD", later, "XX", "1", &poison.lane.to_string()]);
+        assert_eq!(take(&worker).await, poison.lane);
+    }
+    let last = on(&server, "w", 100);
+    assert_eq!(last.dead().await.unwrap(), [poison.lane]);
+    assert!(last.forgive(poison.lane).await.unwrap());
+    assert!(
+        !last.forgive(poison.lane).await.unwrap(),
+        "only one takes it back in"
+    );
+}
+
+/// An offer does not shorten the pause after a death.
+#[tokio::test]
+async fn a_lane_with_deaths_comes_back_ever_later() {
+    let server = RedisServer::start(&[]);
+    let lane = work("ada");
+    on(&server, "w", 1).offer(&[now(&lane)]).await.unwrap();
+    for epoch in 1..=3 {
+        let worker = on(&server, "w", epoch);
+        worker.beat().await.unwrap();
+        server.command(&[
+            "ZADD",
+            "{mayfly:test}:later",
+            "XX",
+            "1",
+            &lane.lane.to_string(),
+        ]);
+        take(&worker).await;
+    }
+    let next = on(&server, "w", 4);
+    next.offer(&[now(&lane)]).await.unwrap();
+    nothing_is_there(&next, &Room::for_all()).await;
+}
+
+/// Whoever is at a limit holds up nobody else, however many lanes of theirs stand in front; and what lost
+/// its owner is not counted for ever.
+#[tokio::test]
+async fn limits_hold_up_nobody_else() {
+    let server = RedisServer::start(&[]);
+    let queue = on(&server, "w", 1);
+    let room = Room {
+        per_user: Some(1),
+        ..Room::for_all()
+    };
+    let many: Vec<_> = (0..600).map(|_| work("ada")).collect();
+    let offers: Vec<_> = many.iter().map(now).collect();
+    queue.offer(&offers).await.unwrap();
+    let held = take_in(&queue, &room).await;
+    assert_eq!(held.user, "local/ada");
+    for _ in 0..700 {
+        let other = work("bob");
+        queue.offer(&[now(&other)]).await.unwrap();
+        assert_eq!(take_in(&queue, &room).await.lane, other.lane);
+        queue.done(other.lane, None).await.unwrap();
+    }
+    nothing_is_there(&queue, &room).await;
+    server.command(&["DEL", "{mayfly:test}:owner"]);
+    queue.done(held.lane, None).await.unwrap();
+    assert_eq!(take_in(&queue, &room).await.user, "local/ada");
 }
 
 /// Keys vanish in the middle of work, as where memory is short and Redis may throw keys away: what is

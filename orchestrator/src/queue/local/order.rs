@@ -15,9 +15,6 @@ use mayfly_domain::AgentId;
 
 use crate::queue::{Length, Offer, Room, Work};
 
-/// Lanes looked at for one that is below its limits.
-const LOOKED_AT: usize = 256;
-
 /// A turn, and the order in which lanes came to it.
 type Standing = (u64, u64);
 
@@ -191,7 +188,7 @@ impl Order {
                     .is_none_or(|most| profile < *most)
         };
         let first = |ready: &BTreeMap<Standing, AgentId>| {
-            let found = ready.iter().take(LOOKED_AT).find(fits);
+            let found = ready.iter().find(fits);
             found.map(|(standing, id)| (*standing, *id))
         };
         let long = first(&self.long).filter(|_| room.long);

@@ -22,7 +22,6 @@ local WAKE_SHORT = KEYS[12] -- lists: one element wakes one waiting worker
 local WAKE_LONG = KEYS[13]
 
 local ARRIVALS = 1048576 -- a standing is turn * ARRIVALS + arrival, exact in a double for 8.5e9 turns
-local LOOKED_AT = 256
 local AT_ONCE = 200
 local WAKES = 64
 local SWEEP = 1000 -- milliseconds between two looks for dead takers
@@ -50,7 +49,7 @@ local function line_up(lane, work)
   local short = is_short(work)
   call('ZADD', short and SHORT or LONG, text(turn * ARRIVALS + arrival), lane)
   local wake = short and WAKE_SHORT or WAKE_LONG
-  if call('RPUSH', wake, '1') > WAKES then call('LTRIM', wake, -1, -1) end
+  if call('RPUSH', wake, '1') > 2 * WAKES then call('LTRIM', wake, -WAKES, -1) end
 end
 
 -- A lane that stands nowhere.
@@ -76,7 +75,8 @@ local function stand(lane, work, due)
   call('HSETNX', WORK, lane, work)
   local known = call('ZSCORE', LATER, lane)
   if known then
-    if tonumber(known) > due then
+    -- After a death the pause holds.
+    if tonumber(known) > due and not call('HGET', NOTES, 'died ' .. lane) then
       call('ZREM', LATER, lane)
       enter(lane, work, due)
     end
@@ -103,22 +103,34 @@ local function ripen()
   end
 end
 
--- Gives up takers that were not heard of: their lanes come back, each time later, and at last not at all.
+-- A taker died with the lane: it comes back, each time later, and at last not at all.
+local function bury(lane, deaths)
+  local _, died = release(lane, call('HGET', OWNER, lane))
+  died = died + 1
+  if died >= deaths then
+    call('SADD', DEAD, lane)
+    call('HDEL', WORK, lane)
+    call('HDEL', NOTES, 'died ' .. lane)
+  else
+    call('HSET', NOTES, 'died ' .. lane, died)
+    -- The first may well be nobody's fault.
+    enter(lane, call('HGET', WORK, lane), died == 1 and now or now + math.min(60000, 500 * 2 ^ died))
+  end
+end
+
+-- Gives up takers that were not heard of.
 local function give_up(lease, deaths)
   for _, lane in ipairs(call('ZRANGEBYSCORE', TAKEN, text(now + 2 * lease), '+inf', 'LIMIT', 0, AT_ONCE)) do
     call('ZADD', TAKEN, text(now + lease), lane)
   end
   for _, lane in ipairs(call('ZRANGEBYSCORE', TAKEN, '-inf', text(now), 'LIMIT', 0, AT_ONCE)) do
-    local _, died = release(lane, call('HGET', OWNER, lane))
-    died = died + 1
-    if died >= deaths then
-      call('SADD', DEAD, lane)
-      call('HDEL', WORK, lane)
-      call('HDEL', NOTES, 'died ' .. lane)
-    else
-      call('HSET', NOTES, 'died ' .. lane, died)
-      enter(lane, call('HGET', WORK, lane), now + math.min(60000, 500 * 2 ^ died))
-    end
+    bury(lane, deaths)
+  end
+  -- What lost its owner counts for nobody's limit.
+  local held = call('HGETALL', HELD)
+  for i = 1, #held, 2 do
+    local lane = held[i + 1]:sub(1, held[i + 1]:find('\n', 1, true) - 1)
+    if call('HGET', OWNER, lane) ~= held[i] then call('HDEL', HELD, held[i]) end
   end
 end
 
@@ -153,7 +165,7 @@ end
 -- The lane of the lowest standing that fits.
 local function first(ready, fits)
   local from, chunk = 0, 1
-  while from < LOOKED_AT do
+  while true do
     local found = call('ZRANGE', ready, from, from + chunk - 1, 'WITHSCORES')
     local dropped = 0
     for i = 1, #found, 2 do
@@ -166,7 +178,7 @@ local function first(ready, fits)
     end
     if #found < 2 * chunk then return nil end
     from = from + chunk - dropped
-    chunk = math.min(64, LOOKED_AT - from)
+    chunk = 64
   end
 end
 
@@ -198,7 +210,9 @@ function calls.take()
   if not chosen then
     local due = call('ZRANGE', LATER, 0, 0, 'WITHSCORES')[2]
     local lost = call('ZRANGE', TAKEN, 0, 0, 'WITHSCORES')[2]
-    local soonest = math.min(tonumber(due or math.huge), tonumber(lost or math.huge))
+    -- Dead takers are looked for at a sweep only.
+    local swept = number(call('HGET', META, 'swept')) + SWEEP
+    local soonest = math.min(tonumber(due or math.huge), lost and math.max(tonumber(lost), swept) or math.huge)
     if soonest == math.huge then return nil end
     return math.max(1, soonest - now)
   end
@@ -215,7 +229,10 @@ end
 -- done: lane, token[, work, delay]
 function calls.done()
   local lane, token = ARGV[2], ARGV[3]
-  if call('HGET', OWNER, lane) ~= token then return end
+  if call('HGET', OWNER, lane) ~= token then
+    call('HDEL', HELD, token)
+    return
+  end
   local due, died = release(lane, token)
   if died > 0 then call('HDEL', NOTES, 'died ' .. lane) end
   if ARGV[4] then
@@ -236,24 +253,22 @@ function calls.beat()
   end
 end
 
-local function give_back(lane, token)
-  release(lane, token)
-  enter(lane, call('HGET', WORK, lane), now)
-end
-
 -- leave: token. What it holds is ready again.
 function calls.leave()
   local held = call('HGET', HELD, ARGV[2])
-  if held then give_back(held:sub(1, held:find('\n', 1, true) - 1), ARGV[2]) end
+  if not held then return end
+  local lane = held:sub(1, held:find('\n', 1, true) - 1)
+  release(lane, ARGV[2])
+  enter(lane, call('HGET', WORK, lane), now)
 end
 
--- arrive: worker, epoch. What earlier starts of this worker hold is ready again.
+-- arrive: worker, epoch, deaths. Earlier starts of this worker died with what they hold.
 function calls.arrive()
   local worker, present = ARGV[2] .. ':', ARGV[2] .. ':' .. ARGV[3] .. ':'
   local owners = call('HGETALL', OWNER)
   for i = 1, #owners, 2 do
     local token = owners[i + 1]
-    if token:sub(1, #worker) == worker and token:sub(1, #present) ~= present then give_back(owners[i], token) end
+    if token:sub(1, #worker) == worker and token:sub(1, #present) ~= present then bury(owners[i], tonumber(ARGV[4])) end
   end
 end
 
@@ -263,10 +278,10 @@ function calls.place() return call('ZRANK', SHORT, ARGV[2]) or call('ZRANK', LON
 -- dead
 function calls.dead() return call('SMEMBERS', DEAD) end
 
--- forgive: lane
+-- forgive: lane. Answers 1 where it was put aside.
 function calls.forgive()
-  call('SREM', DEAD, ARGV[2])
   call('HDEL', NOTES, 'died ' .. ARGV[2])
+  return call('SREM', DEAD, ARGV[2])
 end
 
 return calls[ARGV[1]]()
