@@ -215,7 +215,7 @@ async fn ev_04_edits_deletions_presses_and_commands_are_what_they_are() {
         "not_an_edit".to_owned(),
         "edit hello again".to_owned(),
         "b-1 by U2 true".to_owned(),
-        format!("{:?} /status", Place::Channel),
+        format!("{:?} /mayfly status", Place::Channel),
         format!("{:?} below", Place::Thread),
         "deleted true".to_owned(),
         "unknown".to_owned(),
