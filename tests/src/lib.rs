@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod browser;
 pub mod chat;
+pub mod client;
 pub mod conversation;
 pub mod crowd;
 pub mod cutter;

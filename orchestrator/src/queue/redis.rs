@@ -32,8 +32,7 @@ use crate::worker::Identity;
 
 /// How long a process that is not heard of keeps what it took.
 pub const LEASE: Duration = Duration::from_secs(3 * BEAT.as_secs());
-/// The oldest server with everything the script uses (`ZRANGE … LIMIT` aside, 6.2's blocking reads of
-/// fractions of a second).
+/// The oldest server this is made for. Blocking reads of fractions of a second came with 6.0.
 const OLDEST: (u32, u32) = (6, 2);
 /// Longest wait for a wake-up: the queue itself is the truth.
 const POLL: Duration = Duration::from_secs(1);

@@ -24,6 +24,7 @@ use mayfly_orchestrator::{
     worker::Identity,
 };
 use redis::aio::MultiplexedConnection;
+use tokio::task::JoinHandle;
 
 use super::{figure::Report, points::ms};
 use crate::{
@@ -141,12 +142,7 @@ async fn dispatch<Q: Queue>(report: &mut Report, kind: &str, queues: &[Arc<Q>], 
             done
         })
     });
-    let counts = join_all(working.collect::<Vec<_>>()).await;
-    let done: usize = counts
-        .into_iter()
-        .map(|count| count.expect("no panic"))
-        .sum();
-    let each = began.elapsed().as_secs_f64() * 1e6 / done as f64;
+    let (each, done) = counted(working.collect(), began).await;
     report.value(&figure(kind, workers, lanes), "us", None, each, done);
     if workers == 1 {
         let mut took = Vec::new();
@@ -162,6 +158,14 @@ async fn dispatch<Q: Queue>(report: &mut Report, kind: &str, queues: &[Arc<Q>], 
         "{kind}, {workers} at once, {lanes} lanes: {:.0} a second",
         1e6 / each
     ));
+}
+
+/// Microseconds of each, and how many.
+async fn counted(working: Vec<JoinHandle<usize>>, began: Instant) -> (f64, usize) {
+    let counts = join_all(working).await;
+    let done = counts.into_iter().map(|count| count.expect("no panic"));
+    let done: usize = done.sum();
+    (began.elapsed().as_secs_f64() * 1e6 / done as f64, done)
 }
 
 async fn list(report: &mut Report, server: &RedisServer, workers: usize) {
@@ -192,12 +196,7 @@ async fn list(report: &mut Report, server: &RedisServer, workers: usize) {
             done
         })
     });
-    let counts = join_all(working.collect::<Vec<_>>()).await;
-    let done: usize = counts
-        .into_iter()
-        .map(|count| count.expect("no panic"))
-        .sum();
-    let each = began.elapsed().as_secs_f64() * 1e6 / done as f64;
+    let (each, done) = counted(working.collect(), began).await;
     report.value(
         &format!("plain list, {workers} at once"),
         "us",

@@ -1,14 +1,12 @@
 //! The fake is trusted because the official client, slack_bolt, works against it.
 
 use std::{
-    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
-    thread,
 };
 
 use mayfly_tests::{
+    client::Sayings,
     fake::wait_for,
     fake_slack::{APP_TOKEN, BOT, BOT_TOKEN, Ending, Running},
     schemas,
@@ -20,7 +18,7 @@ use crate::{PATIENCE, fake};
 /// A bot on slack_bolt while it is held.
 struct Client {
     child: Child,
-    told: Arc<Mutex<Vec<Value>>>,
+    told: Sayings,
 }
 
 impl Client {
@@ -39,22 +37,13 @@ impl Client {
             .stdout(Stdio::piped())
             .spawn()
             .expect("it starts");
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let kept = told.clone();
-        thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if let Ok(value) = serde_json::from_str(&line) {
-                    kept.lock().expect("nobody panicked").push(value);
-                }
-            }
-        });
+        let told = Sayings::of(child.stdout.take().expect("a pipe"));
         Client { child, told }
     }
 
     fn waits_for(&self, what: &str) -> Value {
         wait_for(PATIENCE, what, || {
-            let told = self.told.lock().expect("nobody panicked");
+            let told = self.told.lock();
             told.iter().find(|value| value["what"] == what).cloned()
         })
     }

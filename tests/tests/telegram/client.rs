@@ -2,14 +2,12 @@
 //! would against Telegram: it reads every answer and update into its own types.
 
 use std::{
-    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
-    thread,
 };
 
 use mayfly_tests::{
+    client::Sayings,
     fake::wait_for,
     fake_telegram::{BOT, BOT_NAME, FakeTelegram, Person, Shown, TOKEN},
     schemas,
@@ -29,7 +27,7 @@ fn clients() -> PathBuf {
 /// A bot on python-telegram-bot while it is held.
 struct Client {
     child: Child,
-    told: Arc<Mutex<Vec<Value>>>,
+    told: Sayings,
 }
 
 impl Client {
@@ -46,22 +44,13 @@ impl Client {
             .stdout(Stdio::piped())
             .spawn()
             .expect("it starts");
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let kept = told.clone();
-        thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if let Ok(value) = serde_json::from_str(&line) {
-                    kept.lock().expect("nobody panicked").push(value);
-                }
-            }
-        });
+        let told = Sayings::of(child.stdout.take().expect("a pipe"));
         Client { child, told }
     }
 
     fn waits_for(&self, what: &str, name: Option<&str>) -> Value {
         wait_for(PATIENCE, &format!("{what} {name:?}"), || {
-            let told = self.told.lock().expect("nobody panicked");
+            let told = self.told.lock();
             let is = |value: &&Value| {
                 value["what"] == what && name.is_none_or(|name| value["name"] == name)
             };

@@ -2,14 +2,12 @@
 //! relies on is not only what our own fake does.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::Write as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
-    sync::{Arc, Mutex},
-    thread,
 };
 
-use mayfly_tests::{fake::wait_for, server::Server};
+use mayfly_tests::{client::Sayings, fake::wait_for, server::Server};
 use serde_json::Value;
 
 use crate::PATIENCE;
@@ -21,7 +19,7 @@ const TOKEN: &str = "4200000666:AAEmulator-token_of_nobody_0123456789a";
 struct Emulator {
     child: Child,
     person: ChildStdin,
-    told: Arc<Mutex<Vec<Value>>>,
+    told: Sayings,
 }
 
 fn clients() -> PathBuf {
@@ -45,16 +43,7 @@ impl Emulator {
             .stdout(Stdio::piped())
             .spawn()
             .expect("node starts");
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let kept = told.clone();
-        thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if let Ok(value) = serde_json::from_str(&line) {
-                    kept.lock().expect("nobody panicked").push(value);
-                }
-            }
-        });
+        let told = Sayings::of(child.stdout.take().expect("a pipe"));
         let person = child.stdin.take().expect("a pipe");
         Emulator {
             child,
@@ -70,7 +59,7 @@ impl Emulator {
     /// The first that it told of which this is so.
     fn waits_for(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         wait_for(PATIENCE, what, || {
-            let told = self.told.lock().expect("nobody panicked");
+            let told = self.told.lock();
             told.iter().find(|value| is(value)).cloned()
         })
     }

@@ -146,7 +146,7 @@ local function sweep(lease, deaths)
   give_up(lease, deaths)
 end
 
--- Answers whether work is below its limits.
+-- Answers a function that tells whether work is below its limits.
 local function limits(per_user, per_profile)
   local users, profiles = {}, {}
   for _, held in ipairs(call('HVALS', HELD)) do
