@@ -120,7 +120,7 @@ impl From<&RequestError> for Exit {
             RequestError::Invalid(_) | RequestError::TooLarge(_) | RequestError::Conflict(_) => {
                 Exit::Refused
             }
-            RequestError::Unavailable(_) => Exit::Unavailable,
+            RequestError::Unavailable(_) | RequestError::Unanswered(_) => Exit::Unavailable,
             RequestError::Internal(_) => Exit::Internal,
         }
     }

@@ -76,6 +76,9 @@ pub enum RequestError {
     /// The engine, an image or the disk is missing.
     #[error("{0}")]
     Unavailable(String),
+    /// The database did not answer: what was asked for is done, or not.
+    #[error("{0}")]
+    Unanswered(String),
     /// Ours to mend; the chain is logged.
     #[error("internal error: {0}")]
     Internal(String),
@@ -237,7 +240,7 @@ impl From<DbError> for RequestError {
                     .to_owned(),
             ),
             error if error.is_down() => {
-                RequestError::Unavailable(format!("{error}: ask again in a moment"))
+                RequestError::Unanswered(format!("{error}: ask again in a moment"))
             }
             DbError::NoCopy => RequestError::Conflict(error.to_string()),
             error => internal(&error),

@@ -1,8 +1,6 @@
 //! Named points at which a test may kill the process or lose an answer, and whose passing a bench
 //! may watch. Without the feature `faults`, which no release has, they compile to nothing.
 
-use std::io;
-
 #[cfg(feature = "faults")]
 mod armed {
     use std::sync::{
@@ -57,14 +55,12 @@ pub fn point(name: &'static str) {
     let _ = name;
 }
 
-/// The answer of what just succeeded is lost here, if a test armed this point.
-pub fn lose_answer(name: &'static str) -> io::Result<()> {
+/// The answer to the COMMIT that just succeeded is lost here, if a test armed this point.
+pub fn lose_answer(name: &'static str) -> sqlx::Result<()> {
     #[cfg(feature = "faults")]
     if armed::strikes(name) {
-        return Err(io::Error::new(
-            io::ErrorKind::ConnectionReset,
-            "the answer was lost",
-        ));
+        let kind = std::io::ErrorKind::ConnectionReset;
+        return Err(std::io::Error::new(kind, "the answer was lost").into());
     }
     #[cfg(not(feature = "faults"))]
     let _ = name;

@@ -146,24 +146,7 @@ impl Orders {
 fn repeats(ask: &Ask) -> bool {
     match ask {
         Ask::Mistake(_) | Ask::Stale(_) => true,
-        Ask::Order(order) => match order {
-            Order::New | Order::Rollback { .. } | Order::Retry { .. } => false,
-            Order::Help
-            | Order::Status
-            | Order::Stop { .. }
-            | Order::History { .. }
-            | Order::Diff { .. }
-            | Order::Usage
-            | Order::Export
-            // Its file is owed in the transaction that closes it.
-            | Order::SendAgain { .. }
-            // It becomes `Open` in the transaction that makes the fork.
-            | Order::Fork { .. }
-            | Order::Open { .. }
-            | Order::Nothing => true,
-        },
-        Ask::Pressed { order, .. } => order
-            .clone()
-            .is_none_or(|order| repeats(&Ask::Order(order))),
+        Ask::Order(order) => order.repeats(),
+        Ask::Pressed { order, .. } => order.as_ref().is_none_or(Order::repeats),
     }
 }

@@ -94,12 +94,16 @@ impl Slack {
         token: &str,
         since: i64,
     ) -> Result<Option<String>, Failure> {
-        let oldest = format!("{}.000000", since.saturating_sub(SKEW_MS).max(0) / 1000);
+        let oldest = stamp(since.saturating_sub(SKEW_MS));
+        let settled = i64::try_from(self.pace.settle.as_millis()).unwrap_or(i64::MAX);
+        let latest = stamp(since.saturating_add(settled).saturating_add(SKEW_MS));
         let mut cursor = None::<String>;
         for _ in 0..PAGES {
             let mut query = vec![
                 ("channel", Some(thread.channel.as_str())),
                 ("oldest", Some(oldest.as_str())),
+                // A channel's pages begin with the newest: what came since must not fill them.
+                ("latest", Some(latest.as_str())),
                 ("include_all_metadata", Some("true")),
                 ("limit", Some("200")),
                 ("cursor", cursor.as_deref()),
@@ -205,6 +209,11 @@ fn stands(error: CallError) -> CallError {
 /// A post whose message is not known has the id of its file instead.
 pub(super) fn is_file(post: &str) -> bool {
     post.starts_with('F')
+}
+
+/// Unix ms as Slack dates messages.
+fn stamp(at: i64) -> String {
+    format!("{}.000000", at.max(0) / 1000)
 }
 
 fn with_token<'a>(page: &'a Value, token: &str) -> Option<&'a str> {

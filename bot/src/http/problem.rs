@@ -127,7 +127,7 @@ impl From<RequestError> for Problem {
             RequestError::Invalid(_) => "invalid",
             RequestError::TooLarge(_) => "too-large",
             RequestError::Conflict(_) => "conflict",
-            RequestError::Unavailable(_) => "unavailable",
+            RequestError::Unavailable(_) | RequestError::Unanswered(_) => "unavailable",
             RequestError::Internal(_) => "internal",
         };
         Problem::new(kind, error)
@@ -184,6 +184,7 @@ mod tests {
             RequestError::TooLarge(text()),
             RequestError::Conflict(text()),
             RequestError::Unavailable(text()),
+            RequestError::Unanswered(text()),
             RequestError::Internal(text()),
         ];
         for error in errors {

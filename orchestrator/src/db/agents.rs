@@ -185,6 +185,7 @@ impl Db {
             orders::becomes(&mut tx, *order, ask).await?;
         }
         tx.commit().await?;
+        crate::faults::lose_answer("fork.answer")?;
         Ok(true)
     }
 
@@ -220,6 +221,7 @@ impl Db {
         crate::faults::point("rollback.inside");
         tx.commit().await?;
         crate::faults::point("rollback.after");
+        crate::faults::lose_answer("rollback.answer")?;
         Ok(Moved::Done)
     }
 

@@ -110,8 +110,7 @@ impl Db {
         .await?;
         crate::faults::point("claim.inside");
         tx.commit().await?;
-        crate::faults::lose_answer("claim.answer")
-            .map_err(|error| DbError::Sql(sqlx::Error::Io(error)))?;
+        crate::faults::lose_answer("claim.answer")?;
         Ok(Some(claim))
     }
 

@@ -124,8 +124,7 @@ impl Db {
         }
         crate::faults::point("commit.inside");
         tx.commit().await?;
-        crate::faults::lose_answer("commit.answer")
-            .map_err(|error| DbError::Sql(sqlx::Error::Io(error)))?;
+        crate::faults::lose_answer("commit.answer")?;
         Ok(true)
     }
 

@@ -216,8 +216,7 @@ impl Db {
         insert_replies(&mut tx, history, thread).await?;
         crate::faults::point("import.inside");
         tx.commit().await?;
-        crate::faults::lose_answer("import.answer")
-            .map_err(|error| DbError::Sql(sqlx::Error::Io(error)))
+        Ok(crate::faults::lose_answer("import.answer")?)
     }
 }
 

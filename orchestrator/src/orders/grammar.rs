@@ -93,6 +93,26 @@ struct Line {
 }
 
 impl Order {
+    /// Whether it may be done twice.
+    pub(super) fn repeats(&self) -> bool {
+        match self {
+            Order::New | Order::Rollback { .. } | Order::Retry { .. } => false,
+            Order::Help
+            | Order::Status
+            | Order::Stop { .. }
+            | Order::History { .. }
+            | Order::Diff { .. }
+            | Order::Usage
+            | Order::Export
+            // Its file is owed in the transaction that closes it.
+            | Order::SendAgain { .. }
+            // It becomes `Open` in the transaction that makes the fork.
+            | Order::Fork { .. }
+            | Order::Open { .. }
+            | Order::Nothing => true,
+        }
+    }
+
     /// Reads a post. None if it is for the agent; an error says what is wrong with a command.
     pub fn read(text: &str, mentioned: bool) -> Option<Result<Order, String>> {
         let named = by_name(text);

@@ -88,7 +88,10 @@ impl Orders {
             Order::SendAgain { file } => Ok(self.send_again(file).await),
             Order::Nothing => Ok(told::plain("Nothing was changed.")),
         };
-        done.unwrap_or_else(|error| told::plain(format!("Not done: {error}.")))
+        done.unwrap_or_else(|error| match error {
+            RequestError::Unanswered(_) if !wanted.repeats() => told::unknown(),
+            error => told::plain(format!("Not done: {error}.")),
+        })
     }
 
     async fn renew(&self, order: &OpenOrder) -> Result<Said, RequestError> {

@@ -38,6 +38,10 @@ pub(super) fn interrupted() -> Said {
     plain("This command was cut in its middle and may have been done or not: `!history` shows it.")
 }
 
+pub(super) fn unknown() -> Said {
+    plain("The database did not answer, so this may have been done or not: `!history` shows it.")
+}
+
 pub(super) fn help() -> Said {
     let lines = Order::all().into_iter();
     let lines: Vec<String> = lines

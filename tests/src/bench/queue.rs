@@ -6,6 +6,7 @@
 //! the beginning. Each worker of Redis has connections of its own, as another process would.
 
 use std::{
+    collections::{BTreeMap, HashMap},
     path::Path,
     process::Command,
     sync::Arc,
@@ -35,6 +36,8 @@ use crate::{
 
 const WORKERS: [usize; 3] = [1, 4, 16];
 const LANES: [usize; 3] = [10, 10_000, 100_000];
+/// Lanes at which others are compared.
+const BESIDE: usize = 10_000;
 /// How long each is measured.
 const SPAN: Duration = Duration::from_secs(2);
 /// Lanes offered alone, to see how long one takes.
@@ -66,6 +69,9 @@ pub async fn run() -> Report {
             let server = RedisServer::start(&[]);
             let queues: Vec<_> = (0..workers).map(|n| shared(&server, n)).collect();
             dispatch(&mut report, "Redis", &queues, lanes).await;
+            if lanes == BESIDE {
+                why_slower(&mut report, &server, workers).await;
+            }
         }
     }
     for workers in WORKERS {
@@ -78,13 +84,12 @@ pub async fn run() -> Report {
     for kind in ["in process", "Redis"] {
         for workers in WORKERS {
             let [few, .., many] = LANES.map(|lanes| figure(kind, workers, lanes));
-            report.ratio(
-                &format!("{kind}, {workers} at once: 100000 lanes / 10"),
-                &many,
-                &few,
-                Some(FLAT),
-            );
+            report.ratio(&flat(kind, workers), &many, &few, Some(FLAT));
         }
+    }
+    let slower = caches();
+    for workers in WORKERS {
+        report.cause(&flat("in process", workers), &slower);
     }
     claims(&mut report).await;
     report
@@ -96,6 +101,87 @@ fn say(what: &str) {
 
 fn figure(kind: &str, workers: usize, lanes: usize) -> String {
     format!("dispatch, {kind}, {workers} at once, {lanes} lanes")
+}
+
+fn flat(kind: &str, workers: usize) -> String {
+    format!("{kind}, {workers} at once: 100000 lanes / 10")
+}
+
+fn against_the_list(workers: usize) -> String {
+    format!("dispatch / plain list, {workers} at once")
+}
+
+/// What Redis itself takes for the calls of a dispatch.
+async fn why_slower(report: &mut Report, server: &RedisServer, workers: usize) {
+    let client = redis::Client::open(server.url()).expect("a good address");
+    let connection = client.get_multiplexed_async_connection().await;
+    let mut connection = connection.expect("it answers");
+    let stats: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query_async(&mut connection)
+        .await
+        .expect("it answers");
+    let count = |name: &str, key: &str| {
+        let line = stats.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.split_once(&format!("{key}="))?.1.split(',').next());
+        value
+            .and_then(|value| value.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
+    let all: f64 = stats
+        .lines()
+        .filter_map(|line| {
+            line.split_once("calls=")?
+                .1
+                .split(',')
+                .next()?
+                .parse::<f64>()
+                .ok()
+        })
+        .sum();
+    let (scripts, took) = (
+        count("cmdstat_evalsha:", "calls"),
+        count("cmdstat_evalsha:", "usec"),
+    );
+    report.cause(
+        &against_the_list(workers),
+        format!(
+            "Redis, which has one thread, works {:.1} us on the two scripts of a dispatch, with {:.0} commands \
+             inside; the list has two commands",
+            2.0 * took / scripts,
+            2.0 * (all - scripts) / scripts,
+        ),
+    );
+}
+
+/// The least that a dispatch does, on few lanes and on many.
+fn caches() -> String {
+    let each = |lanes: usize| {
+        let ids: Vec<AgentId> = (0..lanes).map(|_| AgentId::new()).collect();
+        let mut work: HashMap<AgentId, Work> = HashMap::new();
+        let mut line: BTreeMap<usize, AgentId> = ids.iter().copied().enumerate().collect();
+        work.extend(
+            ids.iter()
+                .enumerate()
+                .map(|(n, id)| (*id, offer(lanes, n).work)),
+        );
+        let rounds = 10 * LANES[LANES.len() - 1];
+        let began = Instant::now();
+        for round in 0..rounds {
+            let (_, id) = line.pop_first().expect("as many as before");
+            let found = work.remove(&id).expect("all have work");
+            work.insert(id, found);
+            line.insert(lanes + round, id);
+        }
+        began.elapsed().as_secs_f64() * 1e6 / rounds as f64
+    };
+    let (few, many) = (each(LANES[0]), each(LANES[LANES.len() - 1]));
+    format!(
+        "a bare map and a bare line of as many lanes take {few:.2} us with {} and {many:.2} us with {}: \
+         what is not in the processor's cache has to be fetched",
+        LANES[0],
+        LANES[LANES.len() - 1]
+    )
 }
 
 fn shared(server: &RedisServer, number: usize) -> Arc<Redis> {
@@ -244,10 +330,10 @@ fn bullmq(report: &mut Report, server: &RedisServer, workers: usize) {
 }
 
 fn compare(report: &mut Report, workers: usize) {
-    let ours = figure("Redis", workers, 10_000);
+    let ours = figure("Redis", workers, BESIDE);
     let at_once = format!("{workers} at once");
     report.ratio(
-        &format!("dispatch / plain list, {at_once}"),
+        &against_the_list(workers),
         &ours,
         &format!("plain list, {at_once}"),
         Some(LIST),

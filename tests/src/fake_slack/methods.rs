@@ -356,9 +356,8 @@ impl State {
         if !channel.messages.contains_key(&root) {
             return Err("thread_not_found".into());
         }
-        let oldest = args.text("oldest").unwrap_or_default();
         let all = channel.messages.values().filter(|message| {
-            message.ts == root || (message.root.as_ref() == Some(&root) && message.ts > oldest)
+            message.ts == root || (message.root.as_ref() == Some(&root) && between(message, args))
         });
         Ok(self.page(all.collect(), args))
     }
@@ -369,9 +368,8 @@ impl State {
         if channel.left {
             return Err("not_in_channel".into());
         }
-        let oldest = args.text("oldest").unwrap_or_default();
         let all = channel.messages.values().rev();
-        let all = all.filter(|message| message.root.is_none() && message.ts > oldest);
+        let all = all.filter(|message| message.root.is_none() && between(message, args));
         Ok(self.page(all.collect(), args))
     }
 
@@ -476,6 +474,12 @@ impl State {
         }
         Ok(json!({"file": shown}))
     }
+}
+
+/// Whether it lies in the time that is asked for.
+fn between(message: &Message, args: &Args) -> bool {
+    let after = args.text("oldest").is_none_or(|oldest| message.ts > oldest);
+    after && args.text("latest").is_none_or(|latest| message.ts < latest)
 }
 
 /// What people see of a message's text: the blocks, where there are any.

@@ -328,7 +328,7 @@ impl FakeSlack {
         self.state.news.notify_waiters();
     }
 
-    /// As far as repetitions go, so much time passes.
+    /// As far as repetitions and the dates of messages go, so much time passes.
     pub fn minutes_pass(&self, minutes: u64) {
         self.state.lock().minutes += minutes;
         self.state.news.notify_waiters();

@@ -167,7 +167,7 @@ impl State {
     #[allow(clippy::disallowed_methods)]
     pub(super) fn ts(&mut self) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let seconds = now.map_or(0, |now| now.as_secs());
+        let seconds = now.map_or(0, |now| now.as_secs()) + 60 * self.minutes;
         format!("{seconds}.{:06}", self.next())
     }
 

@@ -11,7 +11,7 @@ use mayfly_tests::{
 
 use crate::{
     platforms::{until, until_quiet},
-    points::FORKS,
+    points::{FORK_ANSWER, FORKS},
 };
 
 /// Longer than any adapter waits for an answer.
@@ -179,4 +179,30 @@ fn fm_07_a_fork_on_telegram_is_opened_or_a_question_where_the_server_dies() {
     let mut scene = Scene::new(on_telegram());
     scene.dies_at("order.opened");
     decides(scene, 1);
+}
+
+/// The fork is in the database, and the server does not learn so.
+#[test]
+fn fm_07_a_fork_is_opened_once_where_the_databases_answer_is_lost() {
+    let mut scene = Scene::new(on_slack());
+    scene.server.stop();
+    scene.server.start_with_fault(FORK_ANSWER);
+    scene.there.say("!fork");
+    let told = scene.said(HERE);
+    scene.goes_on(&told, 1);
+}
+
+/// Back or not: who asked for it is told that nobody knows, and where to look.
+#[test]
+fn a_rollback_whose_answer_is_lost_is_not_called_undone() {
+    let mut scene = Scene::new(on_slack());
+    scene.server.stop();
+    scene.server.start_with_fault("rollback.answer");
+    scene.there.say("!rollback");
+    scene.said("Go back to the files");
+    scene.there.press("Roll back");
+    let told = scene.said("may have been done or not");
+    assert!(told.contains("!history"), "{told}");
+    assert_eq!(scene.server.sql("SELECT head IS NULL FROM agents"), "1");
+    scene.server.stop();
 }

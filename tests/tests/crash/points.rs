@@ -84,6 +84,7 @@ const OTHERS: &[&str] = &[
     "claim.answer",
     "rollback.inside",
     "rollback.after",
+    "rollback.answer",
     "import.built",
     "import.inside",
     "import.answer",
@@ -123,6 +124,8 @@ pub(crate) const PLATFORMS: &[&str] = &[
 
 /// `forks.rs` dies at each of these.
 pub(crate) const FORKS: &[&str] = &["order.forked", "order.opened"];
+/// ... and loses this answer.
+pub(crate) const FORK_ANSWER: &str = "fork.answer";
 
 /// `platforms.rs` dies there with a file that is shown and not recorded.
 pub(crate) const FILE: &str = "deliver.file";
@@ -151,7 +154,7 @@ fn every_point_of_the_source_is_listed_here() {
         ATTACHMENTS,
         PLATFORMS,
         FORKS,
-        &[FILE],
+        &[FILE, FORK_ANSWER],
     ];
     let listed: BTreeSet<String> = groups.concat().iter().map(|p| (*p).to_owned()).collect();
     assert_eq!(

@@ -123,6 +123,23 @@ async fn a_post_in_a_long_thread_and_one_of_a_direct_conversation_are_found() {
     }
 }
 
+/// More than is ever looked through comes between the call and the look.
+#[tokio::test]
+async fn a_post_of_a_while_ago_is_found_in_a_busy_channel() {
+    let fake = fake();
+    let slack = bot(&fake);
+    let since = crate::now();
+    let mut post = new_post(&thread("C1", ""), "t-1", said(&slack, "the answer"));
+    let ts = slack.post(&post).await.unwrap();
+    fake.minutes_pass(10);
+    for n in 0..1_100 {
+        fake.write("C1", "U1", &format!("more {n}"));
+    }
+    post.unknown_since = Some(since);
+    assert_eq!(slack.post(&post).await.unwrap(), ts);
+    assert_eq!(fake.by_bot("C1", None).len(), 1);
+}
+
 #[tokio::test]
 async fn where_nothing_can_be_looked_up_nothing_is_posted_twice() {
     let fake = fake();
