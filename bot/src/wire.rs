@@ -49,7 +49,7 @@ impl StartError {
                 Cause::Db(DbError::Postgres(_)) => Exit::Configuration,
                 Cause::Db(DbError::Sql(_) | DbError::Row { .. }) => Exit::Internal,
                 Cause::Reconcile(_) => Exit::Internal,
-                Cause::Queue(_) => Exit::Configuration,
+                Cause::Queue(_) | Cause::TooLarge(_) => Exit::Configuration,
                 Cause::InUse { .. } => Exit::Unavailable,
                 Cause::Store(StoreError::Io { .. }) => Exit::DataDir,
                 _ => Exit::DataDir,

@@ -34,7 +34,7 @@ use crate::{
     tick::TickError,
     trouble::{Source, Trouble},
     view::{GcView, ReadyView},
-    worker::{Worker, host_disk::HostDisk, running::Running},
+    worker::{Worker, host_disk::HostDisk, reserves::Reserves, running::Running},
 };
 
 /// A sandbox that is not removed for so long after its tick is told to the operator.
@@ -130,6 +130,7 @@ pub struct Commands {
     limits: AttachmentLimits,
     uploads: Arc<Semaphore>,
     lanes: Lanes,
+    reserves: Reserves,
     profiles: Arc<Profiles>,
     accesses: Arc<Accesses>,
     running: Running,
@@ -162,6 +163,7 @@ impl Commands {
             limits,
             uploads: Arc::new(Semaphore::new(attachments::UPLOADS)),
             lanes: worker.lanes.clone(),
+            reserves: worker.places.reserves.clone(),
             profiles: worker.profiles.clone(),
             accesses: worker.accesses.clone(),
             running: tools.running.clone(),

@@ -41,6 +41,7 @@ use crate::{
         Identity, Worker, WorkerConfig,
         host_disk::{DiskConfig, HostDisk},
         places::Places,
+        reserves::{Reserves, TooLarge},
         running::Running,
     },
 };
@@ -173,6 +174,9 @@ pub enum StartError {
         /// This program.
         ours: &'static str,
     },
+    /// A profile's limits are beyond the host.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     /// What an earlier start left could not be closed.
     #[error("an earlier start could not be cleaned up after")]
     Reconcile(#[source] Box<TickError>),
@@ -239,10 +243,19 @@ impl Service {
         let (profiles, trouble) = (Arc::new(parts.profiles), Trouble::default());
         let identity = Identity { id, epoch };
         let queue = parts.queue.open(installation.id, &identity)?;
+        let reserves = Reserves::new(
+            parts.worker.memory().unwrap_or(u64::MAX),
+            &profiles,
+            tools.host_disk.clone(),
+            tools.running.clone(),
+        );
+        if parts.begin == Begin::AtOnce {
+            reserves.check()?;
+        }
         let worker = Worker {
             tools,
             lanes: Lanes::new(queue, db.clone(), profiles.clone(), trouble.clone()),
-            places: Places::new(&parts.worker, &profiles),
+            places: Places::new(&parts.worker, &profiles, reserves),
             profiles,
             identity,
             accesses: Arc::new(parts.accesses),

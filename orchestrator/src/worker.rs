@@ -1,7 +1,9 @@
 //! The worker: takes lanes from the queue, claims their next message and runs its tick.
 
 pub mod host_disk;
+pub mod host_memory;
 pub mod places;
+pub mod reserves;
 pub mod running;
 mod together;
 
@@ -12,7 +14,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::places::{Place, Places};
+use self::{
+    places::{Place, Places},
+    reserves::Promise,
+};
 use crate::{
     agent::profile::{Profile, Profiles},
     bell::Bell,
@@ -34,6 +39,8 @@ pub struct WorkerConfig {
     pub max_running: u32,
     /// Ticks of one person at once, on all workers together; no limit if none.
     pub max_per_user: Option<u32>,
+    /// Mebibytes of memory that all ticks at once may take by their limits; what the host has for them if none.
+    pub memory_mib: Option<u64>,
     /// Interrupted ticks per message before it is parked.
     pub attempts: u32,
     /// Seconds that running ticks get to end by themselves when the worker is shut down.
@@ -45,9 +52,17 @@ impl Default for WorkerConfig {
         WorkerConfig {
             max_running: 4,
             max_per_user: None,
+            memory_mib: None,
             attempts: 3,
             grace_s: 20,
         }
+    }
+}
+
+impl WorkerConfig {
+    /// Mebibytes of memory that all ticks at once may take; none where neither configuration nor host tells.
+    pub fn memory(&self) -> Option<u64> {
+        self.memory_mib.or_else(host_memory::for_ticks)
     }
 }
 
@@ -161,8 +176,11 @@ impl Worker {
             }
             let (worker, supervisor) = (self.clone(), self.tools.supervisor.clone());
             supervisor.task("lane", async move {
-                let _place = place;
-                let again = worker.clone().survive_lane(lane).await;
+                let mut place = place;
+                let again = match worker.until_kept(lane, &mut place.share).await {
+                    Ok(()) => worker.clone().survive_lane(lane).await,
+                    Err(again) => again,
+                };
                 worker.lanes.done(lane, again).await;
             });
         }
@@ -175,10 +193,10 @@ impl Worker {
             let room = self.places.free().await;
             tokio::select! {
                 work = self.lanes.take(&room) => {
-                    let place = self.places.take(work.length);
+                    let place = self.places.take(&work);
                     return (work, place);
                 }
-                () = self.places.free_for_long(), if !room.long => {}
+                () = self.places.other_than(&room) => {}
             }
         }
     }
@@ -367,6 +385,38 @@ impl Worker {
                 self.run_tick(lane, *profile, image, &together).await
             }
         }
+    }
+
+    /// Waits until the host has what it has promised to this lane; else says when it is looked at again.
+    async fn until_kept(&self, lane: AgentId, share: &mut Promise) -> Result<(), Again> {
+        // Below the floor nothing starts anyway, and that is what is told.
+        if share.is_kept() || self.tools.host_disk.below_floor() {
+            return Ok(());
+        }
+        if let Some(reason) = share.waits_for() {
+            let told = self.tell_waiting(lane, &reason).await;
+            told.unwrap_or_else(|error| {
+                tracing::warn!(agent = %lane, error = observe::chain(&error), "nobody is told that it waits");
+            });
+        }
+        match self.resting.run_until_cancelled(share.kept()).await {
+            None => Err(Some(Duration::ZERO)),
+            Some(Ok(())) => Ok(()),
+            Some(Err(operator)) => {
+                self.trouble.raise(Source::Lane(lane), operator);
+                Err(Some(WAIT))
+            }
+        }
+    }
+
+    async fn tell_waiting(&self, lane: AgentId, reason: &str) -> Result<(), DbError> {
+        if let Some(message) = self.tools.db.next_message(lane).await? {
+            let reason = reason.to_owned();
+            let notice = Apology::Waiting { reason }.to_string();
+            self.tools.db.notice_waiting(&message, &notice).await?;
+            self.bell.ring();
+        }
+        Ok(())
     }
 
     /// Whatever becomes of it, the lane is given back.

@@ -281,7 +281,8 @@ fn cl_08_below_the_floor_of_free_space() {
     let disk = SmallDisk::new(400);
     let mut server = Server::new(MAYFLY)
         .at(&disk.path().join("data"))
-        .env("MAYFLY__DISK__FLOOR_MIB", "100");
+        .env("MAYFLY__DISK__FLOOR_MIB", "100")
+        .env("MAYFLY__PROFILES__SHELL__LIMITS__STATE_MIB", "200");
     server.start();
     let agent = server.agent();
     let send = |text: &str| {
@@ -307,26 +308,35 @@ fn cl_08_below_the_floor_of_free_space() {
     let fine = send("echo here >f; echo fine");
     until("the first is answered", &|| told(&fine) == "fine");
 
-    // One that fills the host's disk is ended; its profile's own limit is far away.
-    let greedy = send("dd if=/dev/zero of=big bs=1M count=2000 status=none; sleep 600");
+    // What a tick may write was free when it began; somebody else fills the disk beside it.
+    let filler = disk.path().join("filler");
+    let fill = |mib: u32| {
+        engine::run(
+            "dd",
+            &[
+                "if=/dev/zero",
+                &format!("of={}", filler.display()),
+                "bs=1M",
+                &format!("count={mib}"),
+                "status=none",
+            ],
+        );
+    };
+    let greedy = send("dd if=/dev/zero of=big bs=1M count=150 status=none; sleep 600");
+    server.until_sql(
+        "SELECT count(*) FROM ticks WHERE phase = 'running' AND outcome IS NULL",
+        "1",
+    );
+    fill(150);
     until("the greedy one is told", &|| {
         told(&greedy) == "the host's disk is nearly full, changes discarded"
     });
+    std::fs::remove_file(&filler).unwrap();
     let ok = send("cat f; ls");
     until("there is room again", &|| told(&ok) == "here\nf");
 
-    // Somebody else fills it.
-    let filler = disk.path().join("filler");
-    engine::run(
-        "dd",
-        &[
-            "if=/dev/zero",
-            &format!("of={}", filler.display()),
-            "bs=1M",
-            "count=290",
-            "status=none",
-        ],
-    );
+    // And before one begins.
+    fill(290);
     let waits = send("cat f");
     until("the thread is told that it waits", &|| {
         told(&waits).starts_with("waiting: the host's disk is nearly full: it goes on by itself")

@@ -7,7 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
-use mayfly_domain::MessageOutcome;
+use mayfly_domain::{Limits, MessageOutcome};
 use mayfly_orchestrator::{faults, sandbox::fake::Fake, worker::host_disk::DiskConfig};
 use mayfly_tests::{
     engine::run,
@@ -58,6 +58,10 @@ async fn a_tick_that_was_claimed_above_the_floor_starts_no_program_below_it() {
         disk: DiskConfig {
             floor_mib: 16,
             ballast_mib: 1,
+        },
+        limits: Limits {
+            state_mib: 16,
+            ..Limits::default()
         },
         ..Setup::default()
     };

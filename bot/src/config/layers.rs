@@ -244,7 +244,11 @@ impl Layers {
                 continue;
             }
             let origin = Origin::Environment(name.clone());
-            match typed(text, &like) {
+            let value = match like {
+                Json::Null => Ok(untold(text, &keys)),
+                _ => typed(text, &like),
+            };
+            match value {
                 Ok(value) => {
                     match keys[..] {
                         ["profiles", profile, ..] => self.profile(profile),
@@ -262,15 +266,7 @@ impl Layers {
 
     /// Puts one value in place if the configuration can be read with it.
     fn leaf(&mut self, path: &[&str], value: Json, at: &Origin) {
-        let mut tried = defaults();
-        if let ["profiles", name, ..] = path {
-            tried["profiles"][*name] = default_profile();
-        }
-        if let [platform, "channels", id, ..] = path {
-            tried[*platform]["channels"][*id] = default_channel();
-        }
-        put(&mut tried, path, value.clone());
-        match serde_json::from_value::<Config>(tried) {
+        match read_with(path, value.clone()) {
             Ok(_) => {
                 put(&mut self.tree, path, value);
                 self.origins.insert(path.join("."), at.clone());
@@ -280,6 +276,26 @@ impl Layers {
                 .push(format!("{} ({at}): {error}", path.join("."))),
         }
     }
+}
+
+/// The defaults with this value.
+fn read_with(path: &[&str], value: Json) -> Result<Config, serde_json::Error> {
+    let mut tried = defaults();
+    if let ["profiles", name, ..] = path {
+        tried["profiles"][*name] = default_profile();
+    }
+    if let [platform, "channels", id, ..] = path {
+        tried[*platform]["channels"][*id] = default_channel();
+    }
+    put(&mut tried, path, value);
+    serde_json::from_value(tried)
+}
+
+/// A text of the environment where nothing is the default, which tells no type: a number where one is taken.
+fn untold(text: &str, path: &[&str]) -> Json {
+    let number = text.parse::<u64>().map(Json::from).ok();
+    let number = number.filter(|number| read_with(path, number.clone()).is_ok());
+    number.unwrap_or_else(|| Json::from(text))
 }
 
 fn put(tree: &mut Json, path: &[&str], value: Json) {

@@ -63,6 +63,9 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
     if let Some(most) = config.worker.max_per_user {
         rules.at_least("worker.max_per_user", u64::from(most), 1);
     }
+    if let Some(memory) = config.worker.memory_mib {
+        rules.at_least("worker.memory_mib", memory, 16);
+    }
     let queue = config.queue.check();
     rules.hold("queue.url", queue.is_ok(), || {
         queue

@@ -12,19 +12,27 @@ pub struct Entry {
     pub key: String,
     /// `"(set)"` for a secret.
     pub value: Json,
-    /// `default`, `file PATH`, `environment NAME` or a flag.
+    /// `default`, `this host`, `file PATH`, `environment NAME` or a flag.
     pub origin: String,
 }
 
 pub(super) fn entries(config: &Config, origins: &Origins) -> Vec<Entry> {
     let tree = serde_json::to_value(config).expect("a configuration is plain data");
-    let entry = |(key, value): (String, Json)| Entry {
-        origin: match origins.get(&key) {
-            Some(origin) => origin.to_string(),
-            None => "default".to_owned(),
+    let entry = |(key, value): (String, Json)| match key.as_str() {
+        // What holds where nothing is said is the host's own.
+        "worker.memory_mib" if value.is_null() => Entry {
+            value: Json::from(config.worker.memory()),
+            origin: "this host".to_owned(),
+            key,
         },
-        value: redacted(&key, value),
-        key,
+        _ => Entry {
+            origin: match origins.get(&key) {
+                Some(origin) => origin.to_string(),
+                None => "default".to_owned(),
+            },
+            value: redacted(&key, value),
+            key,
+        },
     };
     leaves(&tree).into_iter().map(entry).collect()
 }

@@ -32,7 +32,13 @@ fn nothing_configured_is_the_default() {
     let loaded = load(&Sources::default()).unwrap();
     assert_eq!(loaded.config, Config::default());
     assert!(loaded.warnings.is_empty());
-    assert!(loaded.entries.iter().all(|entry| entry.origin == "default"));
+    let (of_host, others): (Vec<&Entry>, _) = loaded
+        .entries
+        .iter()
+        .partition(|entry| entry.key == "worker.memory_mib");
+    assert!(others.iter().all(|entry| entry.origin == "default"));
+    assert_eq!(of_host[0].origin, "this host");
+    assert!(of_host[0].value.as_u64() > Some(0), "{of_host:?}");
 }
 
 #[test]
@@ -250,6 +256,26 @@ fn a_missing_or_broken_file_is_named() {
     );
     let text = refused("worker = 3\n", &[]).to_string();
     assert!(text.contains("write [worker]"), "{text}");
+}
+
+#[test]
+fn a_number_whose_default_is_none_can_come_from_the_environment() {
+    let loaded = read(
+        "",
+        &[
+            ("MAYFLY__WORKER__MEMORY_MIB", "4096"),
+            ("MAYFLY__WORKER__MAX_PER_USER", "2"),
+            ("MAYFLY__PROFILES__SHELL__MAX_CONCURRENT", "3"),
+            ("MAYFLY__DOCKER__RUNTIME", "7"),
+        ],
+    );
+    let config = loaded.config;
+    assert_eq!(config.worker.memory_mib, Some(4096));
+    assert_eq!(config.worker.max_per_user, Some(2));
+    assert_eq!(config.profiles.0["shell"].max_concurrent, Some(3));
+    assert_eq!(config.docker.runtime.as_deref(), Some("7"));
+    let faults = refused("", &[("MAYFLY__WORKER__MEMORY_MIB", "much")]).to_string();
+    assert!(faults.contains("worker.memory_mib"), "{faults}");
 }
 
 /// Uncommented, the example says the defaults, and every key is in it.

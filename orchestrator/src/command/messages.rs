@@ -240,13 +240,17 @@ impl Commands {
                 message.attempts + 1
             )));
         }
-        Ok(self
+        let place = self
             .lanes
             .place(message.agent)
             .await
             .map(|place| match place {
                 0 => "next in the queue".to_owned(),
                 before => format!("in the queue behind {before} other agents"),
-            }))
+            });
+        let agent = self.db.agent(message.agent).await?;
+        let lacks = agent.and_then(|agent| self.reserves.waits_for(&agent.profile));
+        let both: Vec<String> = place.into_iter().chain(lacks).collect();
+        Ok((!both.is_empty()).then(|| both.join("; ")))
     }
 }

@@ -1,5 +1,6 @@
-//! How many ticks run here at once. A quarter of the places, at least one of several, is kept for short
-//! ticks where a profile has such: a long one is then never all there is room for.
+//! What runs here at once: so many ticks, and what the host has for them ([`Reserves`]). A quarter of the
+//! places, at least one of several, is kept for short ticks where a profile has such: a long one is then never
+//! all there is room for.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,8 +8,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     agent::profile::Profiles,
-    queue::{Length, Room},
-    worker::WorkerConfig,
+    queue::{Length, Room, Work},
+    worker::{
+        WorkerConfig,
+        reserves::{Promise, Reserves},
+    },
 };
 
 /// See the module; cheap to clone.
@@ -18,18 +22,22 @@ pub struct Places {
     long: Arc<Semaphore>,
     many: u32,
     room: Room,
+    /// What the host has.
+    pub reserves: Reserves,
 }
 
 /// A tick's place; free again when dropped.
 #[derive(Debug)]
 pub struct Place {
+    /// Its share of what the host has.
+    pub share: Promise,
     _any: Option<OwnedSemaphorePermit>,
     _long: Option<OwnedSemaphorePermit>,
 }
 
 impl Places {
     /// As configured.
-    pub fn new(config: &WorkerConfig, profiles: &Profiles) -> Places {
+    pub fn new(config: &WorkerConfig, profiles: &Profiles, reserves: Reserves) -> Places {
         let many = config.max_running;
         let lengths = profiles
             .0
@@ -44,6 +52,7 @@ impl Places {
             all: Arc::new(Semaphore::new(many as usize)),
             long: Arc::new(Semaphore::new((many - kept) as usize)),
             many,
+            reserves,
             room: Room {
                 long: true,
                 per_user: config.max_per_user,
@@ -58,22 +67,44 @@ impl Places {
     /// for its place gets it.
     pub async fn free(&self) -> Room {
         drop(self.all.acquire().await.expect("never closed"));
-        Room {
+        self.room()
+    }
+
+    fn room(&self) -> Room {
+        let mut room = Room {
             long: self.long.available_permits() > 0,
             ..self.room.clone()
+        };
+        let held_back = self.reserves.held_back();
+        room.per_profile
+            .extend(held_back.into_iter().map(|profile| (profile, 0)));
+        room
+    }
+
+    /// Waits until there is room for something else than told. Never where there is room for everything.
+    pub async fn other_than(&self, room: &Room) {
+        let whole = self.room.per_profile == room.per_profile;
+        if room.long && whole {
+            std::future::pending::<()>().await;
+        }
+        while self.room() == *room {
+            tokio::select! {
+                () = self.reserves.freed() => {}
+                () = self.free_for_long(), if !room.long => {}
+            }
         }
     }
 
-    /// Waits until a long tick may have a place.
-    pub async fn free_for_long(&self) {
+    async fn free_for_long(&self) {
         drop(self.long.acquire().await.expect("never closed"));
     }
 
     /// The place that is free.
-    pub fn take(&self, length: Length) -> Place {
+    pub fn take(&self, work: &Work) -> Place {
         Place {
+            share: self.reserves.promise(&work.profile),
             _any: self.all.clone().try_acquire_owned().ok(),
-            _long: match length {
+            _long: match work.length {
                 Length::Short => None,
                 Length::Long => self.long.clone().try_acquire_owned().ok(),
             },
@@ -96,8 +127,18 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use mayfly_domain::AgentId;
+
     use super::*;
-    use crate::agent::profile::Profile;
+    use crate::{
+        agent::profile::Profile,
+        worker::{
+            host_disk::{DiskConfig, HostDisk},
+            running::Running,
+        },
+    };
 
     fn places(many: u32, deadlines: &[u64]) -> Places {
         let profiles = deadlines.iter().enumerate().map(|(number, deadline)| {
@@ -109,7 +150,20 @@ mod tests {
             max_running: many,
             ..WorkerConfig::default()
         };
-        Places::new(&config, &Profiles(profiles.collect()))
+        let profiles = Profiles(profiles.collect());
+        let disk = HostDisk::new(std::env::temp_dir(), DiskConfig::default());
+        // Of no profile that is here.
+        let reserves = Reserves::new(0, &Profiles(BTreeMap::new()), disk, Running::default());
+        Places::new(&config, &profiles, reserves)
+    }
+
+    fn work(length: Length) -> Work {
+        Work {
+            lane: AgentId::new(),
+            user: "ada".to_owned(),
+            profile: "p0".to_owned(),
+            length,
+        }
     }
 
     /// How many long ticks run at once.
@@ -119,7 +173,7 @@ mod tests {
             if !places.free().await.long {
                 break;
             }
-            taken.push(places.take(Length::Long));
+            taken.push(places.take(&work(Length::Long)));
         }
         taken.len()
     }
@@ -143,11 +197,15 @@ mod tests {
     #[tokio::test]
     async fn the_places_kept_go_to_short_ticks_and_a_long_one_waits_for_its_own() {
         let places = places(4, &[300, 600]);
-        let mut long: Vec<Place> = (0..3).map(|_| places.take(Length::Long)).collect();
+        let mut long: Vec<Place> = (0..3).map(|_| places.take(&work(Length::Long))).collect();
         assert!(!places.free().await.long);
-        let short = places.take(Length::Short);
+        let short = places.take(&work(Length::Short));
         long.pop();
-        places.free_for_long().await;
+        let full = Room {
+            long: false,
+            ..places.room.clone()
+        };
+        places.other_than(&full).await;
         assert!(places.free().await.long);
         drop((short, long));
         places.rest().await;

@@ -38,6 +38,8 @@ struct Entry {
     /// Whether the guard of the host's disk holds it up.
     paused: bool,
     bytes: Arc<AtomicU64>,
+    /// Most bytes that it may write.
+    cap: u64,
     _watched: DropGuard,
 }
 
@@ -91,6 +93,7 @@ impl Running {
             control,
             paused: false,
             bytes,
+            cap: job.profile.limits.state_mib << 20,
             _watched: watched.drop_guard(),
         };
         self.entries().insert(job.claim.tick, entry);
@@ -122,6 +125,13 @@ impl Running {
             .iter()
             .max_by_key(|(_, entry)| entry.bytes.load(Ordering::Relaxed))
             .map(|(tick, _)| *tick)
+    }
+
+    /// Bytes that all of them have written, of each at most what it may.
+    pub fn written(&self) -> u64 {
+        let entries = self.entries();
+        let of = |entry: &Entry| entry.bytes.load(Ordering::Relaxed).min(entry.cap);
+        entries.values().map(of).fold(0, u64::saturating_add)
     }
 
     /// Ticks that are not yet as they should be: paused, or going on.

@@ -76,6 +76,7 @@ fn a_full_disk_loses_no_outcome_and_no_accepted_message() {
     let mut server = Server::new(PROGRAM)
         .at(&small.data_dir())
         .env("MAYFLY__DISK__FLOOR_MIB", "8")
+        .env("MAYFLY__PROFILES__SHELL__LIMITS__STATE_MIB", "4")
         .env("MAYFLY__DISK__BALLAST_MIB", "4");
     server.start();
     let agent = server.agent();
@@ -134,6 +135,7 @@ fn a_server_that_starts_on_a_full_disk_says_so() {
     let server = Server::new(PROGRAM)
         .at(&small.data_dir())
         .env("MAYFLY__DISK__FLOOR_MIB", "8")
+        .env("MAYFLY__PROFILES__SHELL__LIMITS__STATE_MIB", "4")
         .env("MAYFLY__DISK__BALLAST_MIB", "0");
     small.fill();
     let output = server.mayfly(&["agent", "list"]);
@@ -168,6 +170,7 @@ fn a_start_on_a_disk_without_a_byte_gives_the_ballast_up_and_closes_what_was_ope
     let mut server = Server::new(PROGRAM)
         .at(&small.data_dir())
         .env("MAYFLY__DISK__FLOOR_MIB", "8")
+        .env("MAYFLY__PROFILES__SHELL__LIMITS__STATE_MIB", "4")
         .env("MAYFLY__DISK__BALLAST_MIB", "4");
     server.start();
     let agent = server.agent();

@@ -1,5 +1,7 @@
 //! Who we are, and what the kernel allows.
 
+use mayfly_orchestrator::agent::profile::Profile;
+
 use super::{Check, State};
 use crate::config::Config;
 
@@ -19,6 +21,7 @@ pub(super) fn checks(config: &Config) -> Vec<Check> {
     let pids = config.worker.max_running as u64 * u64::from(biggest.unwrap_or(0)) + OWN_PIDS;
     vec![
         root(),
+        memory(config),
         limit("kernel.pid_max", pids),
         limit("fs.inotify.max_user_instances", INOTIFY_INSTANCES),
         limit("fs.inotify.max_user_watches", INOTIFY_WATCHES),
@@ -35,6 +38,45 @@ fn root() -> Check {
             format!("running as user id {}", me.as_raw()),
             "run mayfly as root: it mounts the agents' files and keeps their owners",
         ),
+    }
+}
+
+/// Ticks are promised what their profiles allow; see `worker.memory_mib`.
+fn memory(config: &Config) -> Check {
+    let Some(all) = config.worker.memory() else {
+        return Check::not(
+            State::Warn,
+            "memory",
+            "this host does not tell how much it has",
+            "say with worker.memory_mib how much all ticks together may take",
+        );
+    };
+    let wants = |(name, profile): (&String, &Profile)| (profile.limits.memory_mib, name.clone());
+    let largest = config.profiles.0.iter().map(wants).max();
+    judge_memory(all, config.worker.max_running, largest.unwrap_or_default())
+}
+
+fn judge_memory(all: u64, places: u32, (wants, profile): (u64, String)) -> Check {
+    let found = format!("{all} MiB for all ticks together");
+    let at_once = all / wants.max(1);
+    match () {
+        () if wants > all => Check::not(
+            State::Fail,
+            "memory",
+            format!("{found}, and one of profile {profile} may take {wants} MiB"),
+            format!("lower profiles.{profile}.limits.memory_mib or raise worker.memory_mib"),
+        ),
+        () if at_once < u64::from(places) => Check::not(
+            State::Advice,
+            "memory",
+            format!(
+                "{found}: of profile {profile} {at_once} at once, of {places} that worker.max_running allows"
+            ),
+            format!(
+                "where that is too few lower profiles.{profile}.limits.memory_mib ({wants}) or raise worker.memory_mib"
+            ),
+        ),
+        () => Check::ok("memory", format!("{found}, for {places} at once")),
     }
 }
 
@@ -79,5 +121,14 @@ mod tests {
                 .contains("fs.inotify.max_user_instances = 512")
         );
         assert_eq!(judge_limit("kernel.pid_max", 512, 512).state, State::Ok);
+    }
+    #[test]
+    fn a_profile_that_takes_more_than_there_is_fails_with_both_figures() {
+        let judge = |all, wants| judge_memory(all, 4, (wants, "big".to_owned()));
+        let fail = judge(2048, 4096);
+        assert_eq!(fail.state, State::Fail);
+        assert!(fail.found.contains("2048") && fail.found.contains("4096"));
+        assert_eq!(judge(8192, 4096).state, State::Advice);
+        assert_eq!(judge(8192, 2048).state, State::Ok);
     }
 }
