@@ -3,6 +3,8 @@
 //! registry can give again is kept as an archive, `data_dir/images/<id12>.tar`. An image that the
 //! engine has lost in spite of that is brought back when a tick asks for it.
 
+pub mod breaker;
+
 use std::{
     collections::{HashMap, HashSet},
     fs::{self, File},
@@ -14,6 +16,7 @@ use std::{
 
 use mayfly_domain::{InstallationId, SandboxRef};
 
+use self::breaker::Breaker;
 use crate::{
     clock,
     db::{Db, DbError, images::ImageInUse},
@@ -58,6 +61,8 @@ pub struct Images {
     host_disk: HostDisk,
     bringing_back: Arc<tokio::sync::Mutex<()>>,
     seen: Arc<Mutex<Seen>>,
+    /// Images whose sandboxes do not start.
+    pub breaker: Breaker,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +92,7 @@ impl Images {
             host_disk,
             bringing_back: Arc::default(),
             seen: Arc::default(),
+            breaker: Breaker::default(),
         }
     }
 

@@ -120,6 +120,17 @@ pub enum BackendError {
         "image {0} is not on this host: pull it, build it with deploy/images/build, or name another"
     )]
     NoImage(String),
+    /// Its sandboxes failed one after the other. Not an attempt: the lane waits.
+    #[error(
+        "sandboxes of image {image} do not start: mend the image or name another, it is tried again by itself; \
+         the last time {reason}"
+    )]
+    Failing {
+        /// The image.
+        image: String,
+        /// What the last one met.
+        reason: String,
+    },
     /// The image's id is not the promised one.
     #[error("image {name} is now {found}, {wanted} was asked for")]
     OtherImage {

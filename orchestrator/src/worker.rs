@@ -143,6 +143,9 @@ impl From<String> for Missing {
 }
 
 const NOT_ALLOWED: &str = "Not run: its author may not speak here any more.";
+/// What the image's sandboxes met is the operator's.
+const DOES_NOT_START: &str = "sandboxes of its image do not start: it goes on by itself once whoever runs this server has \
+                              mended that";
 const SOON: Duration = Duration::from_millis(500);
 const WAIT: Duration = Duration::from_secs(2);
 
@@ -380,6 +383,10 @@ impl Worker {
                         Err(_) => return Ok(Some(SOON)),
                     },
                 };
+                let breaker = &self.tools.images.breaker;
+                if !breaker.admit(&image, profile.runtime.as_deref(), lane) {
+                    return Ok(Some(SOON));
+                }
                 self.part(&message, &profile).await?;
                 let together = self.together(&message, &profile).await?;
                 self.run_tick(lane, *profile, image, &together).await
@@ -465,12 +472,27 @@ impl Worker {
             return Ok(Next::Waits(message, reason.into()));
         };
         let reference = sandbox_of(&agent, &message);
-        Ok(match self.tools.images.resolve(&reference).await {
+        let images = &self.tools.images;
+        let resolved = images.resolve(&reference).await.and_then(|image| {
+            let asked_for = message.sandbox.as_ref().or(agent.sandbox.as_ref());
+            let name = asked_for.unwrap_or(&profile.sandbox);
+            let runtime = profile.runtime.as_deref();
+            let refusal = images.breaker.refuses(&image, name, runtime, lane);
+            refusal.map_or(Ok(image), Err)
+        });
+        Ok(match resolved {
             Ok(image) => Next::Runs {
                 message: Box::new(message),
                 profile: Box::new(profile),
                 image,
             },
+            Err(error @ BackendError::Failing { .. }) => {
+                let missing = Missing {
+                    operator: error.to_string(),
+                    thread: DOES_NOT_START.to_owned(),
+                };
+                Next::Waits(message, missing)
+            }
             Err(error @ (BackendError::Down { .. } | BackendError::NoImage(_))) => {
                 Next::Waits(message, error.to_string().into())
             }

@@ -161,3 +161,54 @@ async fn another_engine_proves_nothing_and_runs_nothing() {
     until_problems(&world, &[]).await;
     world.end().await;
 }
+
+/// After some failures in a row its lanes wait and each thread is told once; one try at a time finds out that it
+/// is mended, and no message has lost its attempts meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_whose_sandboxes_do_not_start_is_left_alone_until_one_does() {
+    let (world, engine) = world().await;
+    let well = world.shell().await;
+    let mut posted = Vec::new();
+    let mut agents = Vec::new();
+    for _ in 0..4 {
+        agents.push(world.agent("other").await.expect("an agent"));
+    }
+    let image = world.sql(&format!(
+        "SELECT image FROM agents WHERE id = '{}'",
+        agents[0]
+    ));
+    engine.script(|script| {
+        script.broken.insert(image.clone());
+    });
+    for agent in agents {
+        posted.push(world.post(agent, "echo here").await);
+    }
+    until_problems(&world, &["sandboxes of image docker:other ("]).await;
+    let told = "SELECT count(*) FROM deliveries WHERE kind = 'waiting'
+                AND text LIKE 'waiting: sandboxes of its image do not start%'";
+    world.until_sql(told, "4").await;
+    let attempts = || world.sql("SELECT sum(attempts) FROM messages");
+    let ticks = || -> u32 { world.sql("SELECT count(*) FROM ticks").parse().unwrap() };
+    let (before, tried) = (attempts(), ticks());
+    assert!(
+        before.parse::<u32>().unwrap() <= 2,
+        "those that came before it was known: {before}"
+    );
+    // Others are served, and one try is made.
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while ticks() == tried {
+        assert!(tokio::time::Instant::now() < deadline, "nobody tries");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(world.reply(well, "echo well").await, "well");
+    assert_eq!(ticks(), tried + 2, "one try and the other's tick");
+    assert_eq!(attempts(), before);
+    assert_eq!(world.sql(told), "4", "each thread is told once");
+    engine.script(|script| script.broken.clear());
+    for message in &posted {
+        let settled = world.outcome(message).await;
+        assert_eq!(settled.reply.expect("a reply").text, "here");
+    }
+    until_problems(&world, &[]).await;
+    world.end().await;
+}

@@ -61,6 +61,8 @@ pub struct Script {
     pub out_of_memory: bool,
     /// Programs start, say nothing and do not end by themselves.
     pub silent: bool,
+    /// Ids of images whose sandboxes do not start.
+    pub broken: HashSet<String>,
     /// Ids of images that a prune took away.
     pub lost: HashSet<String>,
     /// A registry can give all images again.
@@ -327,7 +329,8 @@ impl Backend for Fake {
             for volume in &spec.names.volumes {
                 state.volumes.insert(volume.clone(), spec.installation);
             }
-            let starts = state.script.start_fails == 0;
+            let broken = state.script.broken.contains(&spec.image.id);
+            let starts = state.script.start_fails == 0 && !broken;
             let guest = starts.then(|| {
                 let supervisor = self.supervisor.clone();
                 let guest = Guest::new(spec, tree, state.script.clone(), killed.clone());
@@ -341,7 +344,7 @@ impl Backend for Fake {
             };
             state.containers.insert(name.clone(), container);
             if !starts {
-                state.script.start_fails -= 1;
+                state.script.start_fails = state.script.start_fails.saturating_sub(1);
                 return Err(failed("start container", name, Answer(500)));
             }
         }

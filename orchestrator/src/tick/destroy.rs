@@ -50,7 +50,14 @@ pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
         }
         other => {
             tracing::warn!(%tick, error = observe::chain(&other), "tick failed");
-            judge(&other)
+            let ended = judge(&other);
+            match ended.again == Again::Counted && is_the_images(tools, job, &other) {
+                true => EndedBadly {
+                    again: Again::Free,
+                    ..ended
+                },
+                false => ended,
+            }
         }
     };
     // Where the report has tried for long without success, the reconciler goes on.
@@ -77,6 +84,15 @@ pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
         discard_unless_committed(tools, job).await;
         faults::point("destroy.discarded");
     }
+}
+
+/// Whether the image is known to be what does not start: no message is to blame for that.
+fn is_the_images(tools: &Tools, job: &Job, error: &TickError) -> bool {
+    let breaker = &tools.images.breaker;
+    matches!(
+        error,
+        TickError::Backend(BackendError::NotReady { .. } | BackendError::Failed { .. })
+    ) && breaker.is_open(&job.image, job.profile.runtime.as_deref())
 }
 
 /// Whether the tick was interrupted because the worker could not renew its lease: that is no attempt

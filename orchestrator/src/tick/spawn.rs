@@ -68,7 +68,11 @@ pub async fn spawn(tools: &Tools, job: &Job) -> Result<Spawned, TickError> {
     let mut spec = spec(tools, job, mounts);
     let files = messages.iter().flat_map(|said| &said.files);
     spec.ceiling += received::longest(files);
-    let live = tools.backend.spawn(&spec).await?;
+    let spawned = tools.backend.spawn(&spec).await;
+    let (runtime, agent) = (spec.runtime.as_deref(), job.claim.agent.id);
+    let breaker = &tools.images.breaker;
+    breaker.heard(&job.image, runtime, agent, &spawned);
+    let live = spawned?;
     faults::point("spawn.ready");
     watch.lap(Phase::Spawn);
     Ok(Spawned {
