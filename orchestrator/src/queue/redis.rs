@@ -5,16 +5,9 @@
 //! not heard of for [`LEASE`] loses what it took.
 
 mod fault;
+pub mod speech;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-    sync::{
-        LazyLock, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::LazyLock, time::Duration};
 
 use ::redis::{
     AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo as _, RedisResult, Script,
@@ -26,7 +19,10 @@ use async_trait::async_trait;
 use mayfly_domain::AgentId;
 use tokio::sync::OnceCell;
 
-use self::fault::Fault;
+use self::{
+    fault::Fault,
+    speech::{Call, Speech},
+};
 use super::{BEAT, DEATHS, Length, Offer, Queue, QueueError, Room, Work};
 use crate::worker::Identity;
 
@@ -38,8 +34,6 @@ const OLDEST: (u32, u32) = (6, 2);
 const POLL: Duration = Duration::from_secs(1);
 /// Patience with one command, and with one connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Lanes offered in one command.
-const AT_ONCE: usize = 200;
 /// Names of the script's keys, in its order.
 const KEYS: [&str; 13] = [
     "work", "short", "long", "later", "taken", "owner", "held", "notes", "tags", "meta", "dead",
@@ -48,7 +42,16 @@ const KEYS: [&str; 13] = [
 const WAKE_SHORT: &str = "wake-short";
 const WAKE_LONG: &str = "wake-long";
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("redis/queue.lua")));
+/// All of the queue's changes; see the file's head.
+pub const SOURCE: &str = include_str!("redis/queue.lua");
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
+
+/// The script's keys, of one installation. Whoever waits is woken by the last two, for short ticks and for
+/// long ones.
+pub fn keys(installation: &str) -> [String; KEYS.len()] {
+    KEYS.map(|name| format!("{{mayfly:{installation}}}:{name}"))
+}
 
 /// See the module.
 pub struct Redis {
@@ -57,11 +60,8 @@ pub struct Redis {
     /// Blocking reads hold up everything else on their connection.
     blocking: tokio::sync::Mutex<Option<MultiplexedConnection>>,
     keys: [String; KEYS.len()],
-    identity: Identity,
+    speech: Speech,
     introduced: OnceCell<()>,
-    next_token: AtomicU64,
-    /// What this process took, with the token it took it by.
-    taken: Mutex<HashMap<AgentId, String>>,
 }
 
 impl fmt::Debug for Redis {
@@ -84,16 +84,13 @@ impl Redis {
         let commands = client
             .get_connection_manager_lazy(config)
             .map_err(|error| Fault::of(&error).told(&address))?;
-        let tag = format!("{{mayfly:{installation}}}");
         Ok(Redis {
             client,
             commands,
             blocking: tokio::sync::Mutex::default(),
-            keys: KEYS.map(|name| format!("{tag}:{name}")),
-            identity,
+            keys: keys(installation),
+            speech: Speech::new(identity),
             introduced: OnceCell::new(),
-            next_token: AtomicU64::default(),
-            taken: Mutex::default(),
         })
     }
 
@@ -107,19 +104,17 @@ impl Redis {
 
     /// Runs the script; a second time where the connection broke, since the first may have been taken
     /// from a server that is gone.
-    async fn call<T: FromRedisValue>(&self, arguments: &[&str]) -> Result<T, QueueError> {
+    async fn call<T: FromRedisValue>(&self, call: &Call) -> Result<T, QueueError> {
         self.introduced.get_or_try_init(|| self.introduce()).await?;
-        self.invoke(arguments)
-            .await
-            .map_err(|error| self.told(&error))
+        self.invoke(call).await.map_err(|error| self.told(&error))
     }
 
-    async fn invoke<T: FromRedisValue>(&self, arguments: &[&str]) -> RedisResult<T> {
+    async fn invoke<T: FromRedisValue>(&self, call: &Call) -> RedisResult<T> {
         let mut script = SCRIPT.prepare_invoke();
         for key in &self.keys {
             script.key(key);
         }
-        for argument in arguments {
+        for argument in call {
             script.arg(argument);
         }
         let mut connection = self.commands.clone();
@@ -151,51 +146,20 @@ impl Redis {
                 OLDEST.1
             )));
         }
-        let Identity { id, epoch } = &self.identity;
-        self.invoke(&["arrive", id, &epoch.to_string(), &DEATHS.to_string()])
+        self.invoke(&self.speech.arrive())
             .await
             .map_err(|error| self.told(&error))
     }
 
     async fn try_take(&self, room: &Room) -> Result<Result<Work, Duration>, QueueError> {
-        let token = self.token();
-        let lease = LEASE.as_millis().to_string();
-        let deaths = DEATHS.to_string();
-        let per_user = room.per_user.unwrap_or(0).to_string();
-        let limits: BTreeMap<&str, String> = room
-            .per_profile
-            .iter()
-            .map(|(profile, most)| (profile.as_str(), most.to_string()))
-            .collect();
-        let long = if room.long { "long" } else { "short" };
-        let mut arguments = vec!["take", &token, &lease, &deaths, long, &per_user];
-        arguments.extend(limits.iter().flat_map(|(profile, most)| [*profile, most]));
-        let work = match self.call::<Value>(&arguments).await? {
-            Value::Nil => return Ok(Err(POLL)),
-            Value::Int(ms) => {
-                let due = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
-                return Ok(Err(due.min(POLL)));
-            }
-            other => String::from_redis_value(other)
-                .ok()
-                .and_then(|text| held(&text)),
-        };
-        let work = work.ok_or_else(|| {
+        let answer = self.call(&self.speech.take(room)).await?;
+        let taken = self.speech.taken(answer).map_err(|_| {
             QueueError(format!(
                 "the queue's Redis at {} holds what mayfly never writes",
                 self.address()
             ))
         })?;
-        self.taken().insert(work.lane, token);
-        self.next_token.fetch_add(1, Ordering::Relaxed);
-        Ok(Ok(work))
-    }
-
-    /// By what the next lane is taken: the same until one was.
-    fn token(&self) -> String {
-        let Identity { id, epoch } = &self.identity;
-        let number = self.next_token.load(Ordering::Relaxed);
-        format!("{id}:{epoch}:{number}")
+        Ok(taken.map_err(|due| due.map_or(POLL, |due| due.min(POLL))))
     }
 
     /// Until somebody rings, or this time is over.
@@ -227,19 +191,12 @@ impl Redis {
             .get_multiplexed_async_connection_with_config(&config)
             .await
     }
-
-    fn taken(&self) -> MutexGuard<'_, HashMap<AgentId, String>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[async_trait]
 impl Queue for Redis {
     async fn offer(&self, offers: &[Offer]) -> Result<(), QueueError> {
-        for offers in offers.chunks(AT_ONCE) {
-            let told: Vec<[String; 3]> = offers.iter().map(arguments).collect();
-            let told = told.iter().flatten().map(String::as_str);
-            let call: Vec<&str> = std::iter::once("offer").chain(told).collect();
+        for call in Speech::offer(offers) {
             self.call::<()>(&call).await?;
         }
         Ok(())
@@ -255,49 +212,31 @@ impl Queue for Redis {
     }
 
     async fn done(&self, lane: AgentId, again: Option<Offer>) -> Result<(), QueueError> {
-        let Some(token) = self.taken().get(&lane).cloned() else {
-            return Ok(());
-        };
-        let id = lane.to_string();
-        let again = again.as_ref().map(arguments);
-        let mut call = vec!["done", &id, &token];
-        if let Some([_, work, delay]) = &again {
-            call.extend([work.as_str(), delay]);
+        match self.speech.done(lane, again.as_ref()) {
+            Some(call) => self.call(&call).await,
+            None => Ok(()),
         }
-        // One that cannot be given back comes back when its time is over.
-        self.taken().remove(&lane);
-        self.call(&call).await
     }
 
     async fn beat(&self) -> Result<(), QueueError> {
-        let taken: Vec<(String, String)> = self
-            .taken()
-            .iter()
-            .map(|(lane, token)| (lane.to_string(), token.clone()))
-            .collect();
-        let lease = LEASE.as_millis().to_string();
-        let held = taken
-            .iter()
-            .flat_map(|(lane, token)| [lane.as_str(), token.as_str()]);
-        let call: Vec<&str> = ["beat", &lease].into_iter().chain(held).collect();
-        self.call(&call).await
+        self.call(&self.speech.beat()).await
     }
 
     async fn leave(&self) -> Result<(), QueueError> {
-        self.call(&["leave", &self.token()]).await
+        self.call(&self.speech.leave()).await
     }
 
     async fn place(&self, lane: AgentId) -> Result<Option<usize>, QueueError> {
-        self.call(&["place", &lane.to_string()]).await
+        self.call(&speech::place(lane)).await
     }
 
     async fn dead(&self) -> Result<Vec<AgentId>, QueueError> {
-        let lanes: Vec<String> = self.call(&["dead"]).await?;
+        let lanes: Vec<String> = self.call(&speech::dead()).await?;
         Ok(lanes.iter().filter_map(|lane| lane.parse().ok()).collect())
     }
 
     async fn forgive(&self, lane: AgentId) -> Result<bool, QueueError> {
-        self.call(&["forgive", &lane.to_string()]).await
+        self.call(&speech::forgive(lane)).await
     }
 }
 
@@ -313,42 +252,6 @@ pub(super) fn client(url: &str) -> Result<Client, QueueError> {
             "the queue's url is none of redis://HOST:PORT/NUMBER, rediss://HOST:PORT/NUMBER or redis+unix:///PATH ({})",
             error.category()
         ))
-    })
-}
-
-/// Lane, work and delay in milliseconds.
-fn arguments(offer: &Offer) -> [String; 3] {
-    let Offer { work, delay } = offer;
-    [
-        work.lane.to_string(),
-        written(work),
-        delay.as_millis().to_string(),
-    ]
-}
-
-/// As the script reads it; a profile's name has no line break.
-fn written(work: &Work) -> String {
-    let length = match work.length {
-        Length::Short => 's',
-        Length::Long => 'l',
-    };
-    format!("{length}{}\n{}", work.profile, work.user)
-}
-
-/// What the script answers: the lane, then [`written`].
-fn held(text: &str) -> Option<Work> {
-    let (lane, work) = text.split_once('\n')?;
-    let (kind, user) = work.split_once('\n')?;
-    let length = match kind.chars().next()? {
-        's' => Length::Short,
-        'l' => Length::Long,
-        _ => return None,
-    };
-    Some(Work {
-        lane: lane.parse().ok()?,
-        user: user.to_owned(),
-        profile: kind[1..].to_owned(),
-        length,
     })
 }
 
