@@ -14,8 +14,6 @@ use std::{
 use mayfly_orchestrator::db::{Place, Server};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::engine::run;
-
 /// What tells tests of PostgreSQL.
 pub const VARIABLES: [&str; 2] = ["MAYFLY_TESTS_DATABASE", "MAYFLY_TESTS_POSTGRES"];
 
@@ -40,14 +38,14 @@ pub fn url_of(data_dir: &Path) -> String {
     let name = name_of(data_dir);
     let mut made = made();
     if made.insert(name.clone()) {
-        psql(shared(), "postgres", &format!("CREATE DATABASE {name}"));
+        in_shared(&format!("CREATE DATABASE {name}"));
     }
-    url(shared(), &name)
+    url(shared(), None, &name)
 }
 
 /// Asks the database of a data dir; columns by `|`, rows by lines.
 pub fn sql(data_dir: &Path, query: &str) -> String {
-    psql(shared(), &name_of(data_dir), query)
+    psql(&url(shared(), None, &name_of(data_dir)), query)
 }
 
 /// Whether a data dir has one.
@@ -59,8 +57,7 @@ pub fn is_made(data_dir: &Path) -> bool {
 pub fn forget(data_dir: &Path) {
     let name = name_of(data_dir);
     if made().remove(&name) {
-        let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
-        psql(shared(), "postgres", &drop);
+        in_shared(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
     }
 }
 
@@ -89,22 +86,37 @@ fn shared() -> &'static Path {
     folder
 }
 
-fn url(folder: &Path, database: &str) -> String {
-    format!(
-        "postgres:///{database}?host={}&user=mayfly",
-        folder.display()
-    )
+fn in_shared(statement: &str) {
+    psql(&url(shared(), None, "postgres"), statement);
 }
 
-fn psql(folder: &Path, database: &str, query: &str) -> String {
-    let url = url(folder, database);
-    let arguments = ["-XqAt", "-v", "ON_ERROR_STOP=1", "-d", &url, "-c", query];
-    run("psql", &arguments).trim().to_owned()
+fn url(folder: &Path, port: Option<u16>, database: &str) -> String {
+    let port = port.map_or(String::new(), |port| format!("&port={port}"));
+    let host = folder.display();
+    format!("postgres:///{database}?host={host}&user=mayfly{port}")
+}
+
+fn psql(url: &str, query: &str) -> String {
+    asked(url, query).unwrap_or_else(|said| panic!("psql {url} {query}: {said}"))
+}
+
+/// Asks a database; columns by `|`, rows by lines; else what the client said.
+pub fn asked(url: &str, query: &str) -> Result<String, String> {
+    let output = Command::new("psql")
+        .args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", query])
+        .output()
+        .expect("psql is installed");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(text(&output.stderr)),
+    }
 }
 
 /// A server of a test's own, which ends with it.
 pub struct Cluster {
     folder: PathBuf,
+    port: Option<u16>,
     child: Child,
 }
 
@@ -125,14 +137,22 @@ impl Cluster {
             .process_group(0)
             .spawn()
             .expect("tests/postgres starts");
-        let cluster = Cluster { folder, child };
+        let port = settings
+            .iter()
+            .find_map(|setting| setting.strip_prefix("port="));
+        let port = port.map(|port| port.parse().expect("a port"));
+        let cluster = Cluster {
+            folder,
+            port,
+            child,
+        };
         cluster.wait_ready();
         cluster
     }
 
     /// The address of a database on it, through its socket.
     pub fn url(&self, database: &str) -> String {
-        url(&self.folder, database)
+        url(&self.folder, self.port, database)
     }
 
     /// Makes a database and returns its address.
@@ -143,7 +163,7 @@ impl Cluster {
 
     /// Asks a database; columns by `|`, rows by lines.
     pub fn sql(&self, database: &str, query: &str) -> String {
-        psql(&self.folder, database, query)
+        psql(&self.url(database), query)
     }
 
     /// Where its files are.
@@ -173,12 +193,7 @@ impl Cluster {
     }
 
     fn answers(&self) -> bool {
-        let asked = Command::new("psql")
-            .args(["-XqAt", "-d", &self.url("postgres"), "-c", "SELECT 1"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        asked.is_ok_and(|status| status.success())
+        asked(&self.url("postgres"), "SELECT 1").is_ok()
     }
 
     fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {

@@ -79,6 +79,8 @@ impl DbError {
     pub fn is_down(&self) -> bool {
         match self {
             DbError::Sql(sqlx::Error::PoolTimedOut) => true,
+            // A connection that ended in the middle of a word.
+            DbError::Sql(sqlx::Error::Protocol(_) | sqlx::Error::Tls(_)) => true,
             DbError::Sql(sqlx::Error::Io(error)) => !is_storage_full(error),
             DbError::Sql(sqlx::Error::Database(error)) => error
                 .code()

@@ -1,0 +1,198 @@
+//! What can happen to processes and to what they share. Each leaves everything as it was before.
+
+use std::{fmt, thread::sleep, time::Duration};
+
+use mayfly_tests::second_engine::SecondEngine;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::fleet::{Fleet, Kind, Shared};
+
+/// Longer than a lease and what is added to it.
+const LAPSED: Duration = Duration::from_secs(38);
+/// A network that is away for a while, and the lease holds.
+const AWAY: Duration = Duration::from_secs(8);
+
+/// A way on which everything goes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Redis,
+    Postgres,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blow {
+    /// The process dies at a point of its way.
+    Dies(&'static str),
+    /// `kill -9` at any moment.
+    Killed,
+    /// SIGTERM, and a new start.
+    Restarted,
+    /// SIGSTOP, and SIGCONT after its lease.
+    Paused,
+    EngineRestarted,
+    /// Its daemon alone: what runs in its containers goes on.
+    EngineKilled,
+    RedisEmptied,
+    RedisRestarted,
+    PostgresRestarted,
+    /// Connections end, and new ones hear nothing for a while.
+    Cut(Way),
+    /// The same, for longer than the lease.
+    CutForLong(Way),
+}
+
+/// Where a message passes on its way, one of each phase and each side of what must be whole.
+const POINTS: [&str; 24] = [
+    "accept.before",
+    "accept.inside",
+    "accept.after",
+    "claim.inside",
+    "claim.answer",
+    "spawn.claimed",
+    "begin.folder",
+    "spawn.uppers",
+    "spawn.ready",
+    "scope.opened",
+    "run.started",
+    "run.output",
+    "report.ended",
+    "report.removed",
+    "seal.fixed",
+    "publish.renamed",
+    "publish.durable",
+    "report.sealed",
+    "commit.before",
+    "commit.inside",
+    "commit.answer",
+    "commit.after",
+    "deliver.before",
+    "deliver.recorded",
+];
+
+impl Blow {
+    /// Everything that can happen to these.
+    pub(crate) fn all(kind: Kind) -> Vec<Blow> {
+        let points = POINTS.into_iter().map(Blow::Dies);
+        let any = [Blow::Killed, Blow::Restarted, Blow::Paused];
+        let shared = [
+            Blow::RedisEmptied,
+            Blow::RedisRestarted,
+            Blow::PostgresRestarted,
+            Blow::Cut(Way::Redis),
+            Blow::Cut(Way::Postgres),
+            Blow::CutForLong(Way::Postgres),
+        ];
+        match kind {
+            Kind::Own => points.chain(any).collect(),
+            Kind::Engine => vec![
+                Blow::Killed,
+                Blow::EngineRestarted,
+                Blow::EngineKilled,
+                Blow::Dies("commit.inside"),
+            ],
+            Kind::Shared { .. } => points.chain(any).chain(shared).collect(),
+        }
+    }
+
+    pub(crate) fn strike(self, fleet: &mut Fleet) {
+        match self {
+            Blow::Dies(point) => dies_at(fleet, point),
+            Blow::Killed => {
+                fleet.workers[0].kill();
+                fleet.workers[0].start();
+            }
+            Blow::Restarted => {
+                assert_eq!(fleet.workers[0].stop().code(), Some(0));
+                fleet.workers[0].start();
+            }
+            Blow::Paused => {
+                let pid = fleet.workers[0].pid();
+                signal(pid, Signal::STOP);
+                sleep(LAPSED);
+                signal(pid, Signal::CONT);
+            }
+            Blow::EngineRestarted => engine(fleet).restart(),
+            Blow::EngineKilled => {
+                engine(fleet).kill_daemon();
+                engine(fleet).up();
+            }
+            Blow::RedisEmptied => {
+                shared(fleet).redis.command(&["FLUSHALL"]);
+            }
+            Blow::RedisRestarted => {
+                let redis = &mut shared(fleet).redis;
+                redis.kill();
+                redis.run();
+            }
+            Blow::PostgresRestarted => {
+                let postgres = &shared(fleet).postgres;
+                postgres.crash();
+                postgres.start_again();
+            }
+            Blow::Cut(way) => cut(shared(fleet), way, AWAY),
+            Blow::CutForLong(way) => cut(shared(fleet), way, LAPSED),
+        }
+        for worker in &mut fleet.workers {
+            assert!(worker.running(), "{self}: {}", worker.log());
+        }
+    }
+}
+
+/// An answer that is lost kills nobody.
+fn dies_at(fleet: &mut Fleet, point: &str) {
+    let worker = &mut fleet.workers[0];
+    worker.kill();
+    worker.start_with_fault(point);
+    if point.ends_with(".answer") {
+        return;
+    }
+    worker.wait_dead();
+    worker.start();
+}
+
+fn cut(shared: &Shared, way: Way, span: Duration) {
+    let network = match way {
+        Way::Redis => &shared.to_redis,
+        Way::Postgres => &shared.to_postgres,
+    };
+    network.silent(true);
+    network.cut_all();
+    sleep(span);
+    network.silent(false);
+    network.cut_all();
+}
+
+fn shared(fleet: &mut Fleet) -> &mut Shared {
+    fleet.shared.as_mut().expect("this kind shares")
+}
+
+fn engine(fleet: &mut Fleet) -> &mut SecondEngine {
+    fleet.engine.as_mut().expect("this kind has its own")
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("it lives");
+}
+
+impl fmt::Display for Blow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = match self {
+            Blow::Dies(point) if point.ends_with(".answer") => {
+                format!("the answer is lost: {point}")
+            }
+            Blow::Dies(point) => format!("dies at {point}"),
+            Blow::Killed => "kill -9".to_owned(),
+            Blow::Restarted => "restart".to_owned(),
+            Blow::Paused => format!("stopped for {} s", LAPSED.as_secs()),
+            Blow::EngineRestarted => "dockerd restarted".to_owned(),
+            Blow::EngineKilled => "dockerd killed and started".to_owned(),
+            Blow::RedisEmptied => "FLUSHALL".to_owned(),
+            Blow::RedisRestarted => "Redis killed and started, empty".to_owned(),
+            Blow::PostgresRestarted => "PostgreSQL crashes and recovers".to_owned(),
+            Blow::Cut(way) => format!("no network to {way:?} for {} s", AWAY.as_secs()),
+            Blow::CutForLong(way) => format!("no network to {way:?} for {} s", LAPSED.as_secs()),
+        };
+        f.pad(&shown)
+    }
+}

@@ -1,0 +1,105 @@
+//! Each kind of stores under everything that can be done to it while messages come: every message has one
+//! outcome, in its agent's order, and nothing is left over.
+//!
+//! Real processes on the simulated engine, and one row on Docker. In `tests/run` all blows fall on one stream of messages, one after
+//! the other; with `--full` each falls on 1,000 messages of 100 agents of its own. Prints one table.
+
+mod blows;
+mod fleet;
+mod judge;
+mod load;
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use blows::Blow;
+use fleet::{Fleet, Kind};
+use load::Load;
+use mayfly_tests::full;
+
+/// Messages between two blows.
+const BETWEEN: usize = 4;
+/// Longest from a blow to the next message that is settled: a lease, what is added to it, and a slow machine.
+const RECOVERY: Duration = Duration::from_secs(120);
+/// Of the long version.
+const MESSAGES: usize = 1000;
+const AGENTS: usize = 100;
+/// Of the short one.
+const FEW_AGENTS: usize = 8;
+
+#[test]
+fn one_process_with_files_of_its_own() {
+    hit(Kind::Own);
+}
+
+#[test]
+fn one_process_with_real_sandboxes() {
+    campaign(Kind::Engine, &Blow::all(Kind::Engine), 6, 60);
+}
+
+#[test]
+fn one_worker_on_shared_stores() {
+    hit(Kind::Shared { workers: 1 });
+}
+
+fn hit(kind: Kind) {
+    let blows = Blow::all(kind);
+    if !full() {
+        campaign(kind, &blows, FEW_AGENTS, 0);
+        return;
+    }
+    for blow in blows {
+        campaign(kind, &[blow], AGENTS, MESSAGES);
+    }
+}
+
+/// At least so many messages.
+fn campaign(kind: Kind, blows: &[Blow], agents: usize, messages: usize) {
+    let mut fleet = Fleet::start(kind);
+    let mut load = Load::new(&fleet, agents);
+    let (over, truth) = (AtomicBool::new(false), fleet.truth());
+    let hit = thread::scope(|scope| {
+        let posting = scope.spawn(|| load.post_until(&over, messages));
+        // The load ends also where a blow fails the test.
+        let end = End(&over);
+        let before = messages / 3;
+        truth.until_settled(before, RECOVERY + RECOVERY);
+        let hit: Vec<(Blow, Duration)> =
+            blows.iter().map(|blow| strike(&mut fleet, *blow)).collect();
+        drop(end);
+        posting.join().expect("the load has its own message");
+        hit
+    });
+    judge::one_outcome_each(&fleet, &load);
+    for (blow, recovery) in hit {
+        println!(
+            "{kind:<32} {blow:<44} {:>5} messages of {agents:>3} agents, the next settled after {:>5.1} s",
+            load.posted(),
+            recovery.as_secs_f64()
+        );
+    }
+    fleet.end();
+}
+
+/// How long until the next message is settled, from the moment when all is there again.
+fn strike(fleet: &mut Fleet, blow: Blow) -> (Blow, Duration) {
+    let truth = fleet.truth();
+    truth.until_settled(truth.settled() + BETWEEN, RECOVERY);
+    truth.until_none_is_struck(RECOVERY);
+    eprintln!("{blow}");
+    blow.strike(fleet);
+    let since = Instant::now();
+    truth.until_settled(truth.settled() + 1, RECOVERY);
+    (blow, since.elapsed())
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
