@@ -2,6 +2,7 @@
 
 use std::{fmt, thread::sleep, time::Duration};
 
+use mayfly_orchestrator::clock::unix_ms;
 use mayfly_tests::second_engine::SecondEngine;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -9,6 +10,9 @@ use crate::fleet::{Fleet, Kind, Shared};
 
 /// Longer than a lease and what is added to it.
 const LAPSED: Duration = Duration::from_secs(38);
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+/// Messages that are settled while a clock is wrong.
+const MEANWHILE: usize = 20;
 /// A network that is away for a while, and the lease holds.
 const AWAY: Duration = Duration::from_secs(8);
 
@@ -29,6 +33,8 @@ pub(crate) enum Blow {
     Restarted,
     /// SIGSTOP, and SIGCONT after its lease.
     Paused,
+    /// One host's wall clock is so many days off for a while.
+    Clock(i8),
     EngineRestarted,
     /// Its daemon alone: what runs in its containers goes on.
     EngineKilled,
@@ -73,7 +79,13 @@ impl Blow {
     /// Everything that can happen to these.
     pub(crate) fn all(kind: Kind) -> Vec<Blow> {
         let points = POINTS.into_iter().map(Blow::Dies);
-        let any = [Blow::Killed, Blow::Restarted, Blow::Paused];
+        let any = [
+            Blow::Killed,
+            Blow::Restarted,
+            Blow::Paused,
+            Blow::Clock(2),
+            Blow::Clock(-2),
+        ];
         let shared = [
             Blow::RedisEmptied,
             Blow::RedisRestarted,
@@ -94,6 +106,22 @@ impl Blow {
         }
     }
 
+    /// What each run has time for: the points of the way fall on files of one's own, and what takes longer than
+    /// a lease on several workers, who take over.
+    pub(crate) fn some(kind: Kind) -> Vec<Blow> {
+        let mut blows = Blow::all(kind);
+        let Kind::Shared { workers } = kind else {
+            return blows;
+        };
+        let few: Vec<&str> = POINTS.into_iter().step_by(3).collect();
+        blows.retain(|blow| match blow {
+            Blow::Dies(point) => few.contains(point),
+            Blow::Paused | Blow::CutForLong(_) => workers > 1,
+            _ => true,
+        });
+        blows
+    }
+
     pub(crate) fn strike(self, fleet: &mut Fleet) {
         match self {
             Blow::Dies(point) => dies_at(fleet, point),
@@ -111,6 +139,7 @@ impl Blow {
                 sleep(LAPSED);
                 signal(pid, Signal::CONT);
             }
+            Blow::Clock(days) => jump(fleet, days),
             Blow::EngineRestarted => engine(fleet).restart(),
             Blow::EngineKilled => {
                 engine(fleet).kill_daemon();
@@ -150,6 +179,20 @@ fn dies_at(fleet: &mut Fleet, point: &str) {
     worker.start();
 }
 
+fn jump(fleet: &Fleet, days: i8) {
+    let truth = fleet.truth();
+    let off = |ms: i64| ms + i64::from(days) * DAY_MS / 2;
+    let seen = match days > 0 {
+        true => format!("started_at > {}", off(unix_ms())),
+        false => format!("started_at < {}", off(unix_ms())),
+    };
+    fleet.clocks[0].set(days);
+    truth.until_settled(truth.settled() + MEANWHILE, LAPSED);
+    let seen = truth.count(&format!("SELECT count(*) FROM ticks WHERE {seen}"));
+    assert!(seen > 0, "the clock did not jump");
+    fleet.clocks[0].set(0);
+}
+
 fn cut(shared: &Shared, way: Way, span: Duration) {
     let network = match way {
         Way::Redis => &shared.to_redis,
@@ -185,6 +228,7 @@ impl fmt::Display for Blow {
             Blow::Killed => "kill -9".to_owned(),
             Blow::Restarted => "restart".to_owned(),
             Blow::Paused => format!("stopped for {} s", LAPSED.as_secs()),
+            Blow::Clock(days) => format!("the clock jumps by {days} days, and back"),
             Blow::EngineRestarted => "dockerd restarted".to_owned(),
             Blow::EngineKilled => "dockerd killed and started".to_owned(),
             Blow::RedisEmptied => "FLUSHALL".to_owned(),

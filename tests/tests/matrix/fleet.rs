@@ -50,11 +50,14 @@ pub(crate) struct Shared {
 /// See the module.
 pub(crate) struct Fleet {
     pub(crate) workers: Vec<Server>,
+    /// Of the workers' hosts.
+    pub(crate) clocks: Vec<Clock>,
     pub(crate) shared: Option<Shared>,
     pub(crate) engine: Option<SecondEngine>,
 }
 
 const DATABASE: &str = "matrix";
+const LIBRARY: &str = "/usr/$LIB/faketime/libfaketime.so.1";
 /// A database that crashed answers after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -74,9 +77,11 @@ impl Fleet {
                 (0..workers).map(|_| shared.used_by(simulated())).collect()
             }
         };
+        let clocks: Vec<Clock> = workers.iter_mut().map(Clock::of).collect();
         workers.iter_mut().for_each(Server::start);
         Fleet {
             workers,
+            clocks,
             shared,
             engine,
         }
@@ -126,6 +131,29 @@ impl Shared {
         server
             .env("MAYFLY__DATABASE__URL", &database)
             .env("MAYFLY__QUEUE__URL", &queue)
+    }
+}
+
+/// The wall clock that one process sees, by the distribution's libfaketime.
+pub(crate) struct Clock(PathBuf);
+
+impl Clock {
+    fn of(worker: &mut Server) -> Clock {
+        let folder = worker.data_dir().parent().expect("a temporary folder");
+        let clock = Clock(folder.join("clock"));
+        clock.set(0);
+        worker.set_env("LD_PRELOAD", LIBRARY);
+        worker.set_env("FAKETIME_TIMESTAMP_FILE", &clock.0.display().to_string());
+        worker.set_env("FAKETIME_NO_CACHE", "1");
+        worker.set_env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        clock
+    }
+
+    /// So many days off.
+    pub(crate) fn set(&self, days: i8) {
+        let fresh = self.0.with_extension("new");
+        std::fs::write(&fresh, format!("{days:+}d\n")).expect("its folder is there");
+        std::fs::rename(&fresh, &self.0).expect("its folder is there");
     }
 }
 

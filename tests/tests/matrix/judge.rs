@@ -42,9 +42,10 @@ const WRONG: [(&str, &str); 3] = [
            WHERE t.message = m.id AND t.outcome = 'done')",
     ),
     (
-        "ticks of one agent at once",
-        "SELECT count(*) FROM ticks a JOIN ticks b ON b.agent = a.agent AND b.generation > a.generation
-          WHERE b.started_at < a.ended_at AND a.outcome = 'done' AND b.outcome = 'done'",
+        "messages that were done out of order",
+        "SELECT count(*) FROM ticks a JOIN messages m ON m.id = a.message
+           JOIN ticks b ON b.agent = a.agent JOIN messages n ON n.id = b.message
+          WHERE a.outcome = 'done' AND b.outcome = 'done' AND m.seq < n.seq AND a.generation > b.generation",
     ),
 ];
 

@@ -1,8 +1,8 @@
 //! Each kind of stores under everything that can be done to it while messages come: every message has one
 //! outcome, in its agent's order, and nothing is left over.
 //!
-//! Real processes on the simulated engine, and one row on Docker. In `tests/run` all blows fall on one stream of messages, one after
-//! the other; with `--full` each falls on 1,000 messages of 100 agents of its own. Prints one table.
+//! Real processes on the simulated engine, and one row on Docker. In `tests/run` a choice of blows falls on one
+//! stream of messages, one after the other; with `--full` each falls on 1,000 messages of 100 agents of its own. Prints one table.
 
 mod blows;
 mod fleet;
@@ -46,12 +46,11 @@ fn one_worker_on_shared_stores() {
 }
 
 fn hit(kind: Kind) {
-    let blows = Blow::all(kind);
     if !full() {
-        campaign(kind, &blows, FEW_AGENTS, 0);
+        campaign(kind, &Blow::some(kind), FEW_AGENTS, 0);
         return;
     }
-    for blow in blows {
+    for blow in Blow::all(kind) {
         campaign(kind, &[blow], AGENTS, MESSAGES);
     }
 }
