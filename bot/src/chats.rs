@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mayfly_adapters::{discord::Discord, hook::Hook, slack::Slack, telegram::Telegram};
 use mayfly_domain::chat::Platform;
 use mayfly_orchestrator::{
+    hold,
     inbox::{access::Access, route::Accesses},
     outbox::Platforms,
 };
@@ -18,21 +19,37 @@ pub(crate) fn build(config: &Config) -> Result<Chats, String> {
         let slack = slack?;
         let by_http = slack.is_by_http();
         let slack = Arc::new(Slack::new(slack)?);
-        chats.add(slack.clone(), &config.slack.access);
+        let token = &config.slack.bot_token;
+        chats.add(slack.clone(), token, &config.slack.access);
         if by_http {
             chats.hooks.push(slack);
         }
     }
     if let Some(discord) = config.discord.config() {
-        chats.add(Arc::new(Discord::new(discord?)?), &config.discord.access);
+        let token = &config.discord.bot_token;
+        let discord = Arc::new(Discord::new(discord?)?);
+        chats.add(discord, token, &config.discord.access);
     }
     if let Some(telegram) = config.telegram.config() {
         let telegram = telegram?;
         let by_http = telegram.webhook_url.is_some();
         let telegram = Arc::new(Telegram::new(&telegram)?);
-        chats.add(telegram.clone(), &config.telegram.access);
+        let token = &config.telegram.bot_token;
+        chats.add(telegram.clone(), token, &config.telegram.access);
         if by_http {
             chats.hooks.push(telegram);
+        }
+    }
+    if !config.serve.role.has_chats() {
+        // Rights are asked again when a message is about to run, with the rules this process has.
+        for (name, access) in [
+            ("slack", &config.slack.access),
+            ("discord", &config.discord.access),
+            ("telegram", &config.telegram.access),
+        ] {
+            if *access != Access::default() {
+                chats.accesses.insert(name.to_owned(), access.clone());
+            }
         }
     }
     Ok(chats)
@@ -45,11 +62,14 @@ pub(crate) struct Chats {
     pub(crate) accesses: Accesses,
     /// Those that send requests.
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
+    /// What stands for the tokens where several processes may have them.
+    pub(crate) hold: Vec<String>,
 }
 
 impl Chats {
-    fn add(&mut self, platform: Arc<dyn Platform>, access: &Access) {
+    fn add(&mut self, platform: Arc<dyn Platform>, token: &str, access: &Access) {
         let name = platform.name();
+        self.hold.push(hold::name_of(name, token));
         self.platforms.insert(name, platform);
         self.accesses.insert(name.to_owned(), access.clone());
     }

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use mayfly_domain::SandboxRef;
-use mayfly_orchestrator::snapshot::oci::Compress;
+use mayfly_orchestrator::{role::Role, snapshot::oci::Compress};
 
 use crate::{
     commands,
@@ -53,6 +53,10 @@ enum Verb {
         /// Use a pretended container engine: for trying faces, nothing is isolated
         #[arg(long)]
         simulate: bool,
+        /// What this process is there for: bot (chats and the page), worker (agents) or all; in place of
+        /// serve.role of the configuration
+        #[arg(long, value_name = "ROLE")]
+        role: Option<Role>,
     },
     /// Print a link that opens the page in a browser on this machine
     #[command(after_help = "\
@@ -458,7 +462,11 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
         Screen::new(cli.json, true).show(&Exit::meanings(), |_, _| Exit::table());
         return Ok(Exit::Ok);
     }
-    let loaded = load(cli.config, cli.data_dir)?;
+    let role = match &cli.verb {
+        Verb::Serve { role, .. } => *role,
+        _ => None,
+    };
+    let loaded = load(cli.config, cli.data_dir, role)?;
     match cli.verb {
         Verb::Serve { .. } => log::of_service(&loaded),
         _ => log::of_command(),
@@ -483,7 +491,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
 
 async fn dispatch(context: Context, verb: Verb) -> Result<Exit, Failure> {
     match verb {
-        Verb::Serve { simulate } => commands::serve::run(context, simulate).await,
+        Verb::Serve { simulate, .. } => commands::serve::run(context, simulate).await,
         Verb::Page => commands::page::run(&context).await,
         Verb::Check => Ok(commands::check::run(&context)),
         Verb::Doctor {
@@ -516,8 +524,12 @@ async fn dispatch(context: Context, verb: Verb) -> Result<Exit, Failure> {
     }
 }
 
-fn load(file: Option<PathBuf>, data_dir: Option<PathBuf>) -> Result<Loaded, Failure> {
-    config::load(&Sources::of_process(file, data_dir)).map_err(|faults| {
+fn load(
+    file: Option<PathBuf>,
+    data_dir: Option<PathBuf>,
+    role: Option<Role>,
+) -> Result<Loaded, Failure> {
+    config::load(&Sources::of_process(file, data_dir, role)).map_err(|faults| {
         let exit = match faults.only_data_dir {
             true => Exit::DataDir,
             false => Exit::Configuration,

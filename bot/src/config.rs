@@ -17,6 +17,7 @@ use mayfly_orchestrator::{
     agent::profile::Profiles,
     queue::QueueConfig,
     retention::Retention,
+    role::Role,
     worker::{WorkerConfig, host_disk::DiskConfig},
 };
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,7 @@ pub struct Config {
     /// Where everything lies.
     pub data_dir: PathBuf,
     pub database: DatabaseSection,
+    pub serve: ServeSection,
     pub http: HttpSection,
     pub hooks: HooksSection,
     pub queue: QueueConfig,
@@ -53,6 +55,7 @@ impl Default for Config {
         Config {
             data_dir: PathBuf::from("/var/lib/mayfly"),
             database: DatabaseSection::default(),
+            serve: ServeSection::default(),
             http: HttpSection::default(),
             hooks: HooksSection::default(),
             queue: QueueConfig::default(),
@@ -108,6 +111,14 @@ impl Config {
         }
         profiles
     }
+}
+
+/// What `mayfly serve` is there for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServeSection {
+    /// `all`, `bot` or `worker`; also `--role`.
+    pub role: Role,
 }
 
 /// The listener beside the unix socket.
@@ -194,6 +205,8 @@ pub struct Sources {
     pub file: Option<PathBuf>,
     /// `--data-dir`.
     pub data_dir: Option<PathBuf>,
+    /// `--role`.
+    pub role: Option<Role>,
     /// Looked for in this order when there is no `file`.
     pub places: Vec<PathBuf>,
     /// The environment.
@@ -203,11 +216,16 @@ pub struct Sources {
 impl Sources {
     /// This process: `./mayfly.toml`, then `/etc/mayfly/mayfly.toml`, and the environment.
     #[allow(clippy::disallowed_methods)]
-    pub fn of_process(file: Option<PathBuf>, data_dir: Option<PathBuf>) -> Self {
+    pub fn of_process(
+        file: Option<PathBuf>,
+        data_dir: Option<PathBuf>,
+        role: Option<Role>,
+    ) -> Self {
         let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         Sources {
             file,
             data_dir,
+            role,
             places: ["mayfly.toml", "/etc/mayfly/mayfly.toml"]
                 .map(PathBuf::from)
                 .to_vec(),

@@ -112,6 +112,7 @@ impl Door {
         if let Some(Own { running, .. }) = &self.own {
             running.drain().await;
             running.supervisor.stop(Duration::from_secs(10)).await;
+            running.leave().await;
         }
     }
 }

@@ -10,6 +10,7 @@ use mayfly_orchestrator::{
     db::{DbError, postgres::Refused},
     sandbox::{
         Backend,
+        absent::Absent,
         docker::{Docker, DockerOptions},
         fake::Fake,
         init,
@@ -50,7 +51,7 @@ impl StartError {
                 Cause::Db(DbError::Sql(_) | DbError::Row { .. }) => Exit::Internal,
                 Cause::Reconcile(_) => Exit::Internal,
                 Cause::Queue(_) | Cause::TooLarge(_) => Exit::Configuration,
-                Cause::InUse { .. } => Exit::Unavailable,
+                Cause::InUse { .. } | Cause::Alone { .. } => Exit::Unavailable,
                 Cause::Store(StoreError::Io { .. }) => Exit::DataDir,
                 _ => Exit::DataDir,
             },
@@ -87,7 +88,10 @@ pub async fn start(
         path: path.display().to_string(),
         source,
     })?;
-    let backend: Arc<dyn Backend> = if simulate {
+    let role = config.serve.role;
+    let backend: Arc<dyn Backend> = if !role.has_engine() {
+        Arc::new(Absent)
+    } else if simulate {
         Arc::new(Fake::new(supervisor.clone(), lease.clone()))
     } else {
         Arc::new(Docker::new(DockerOptions {
@@ -111,6 +115,8 @@ pub async fn start(
         lease,
         supervisor: supervisor.clone(),
         platforms: chats.platforms,
+        hold: chats.hold,
+        role,
         accesses: chats.accesses,
         begin,
     })
@@ -129,5 +135,10 @@ impl Running {
     /// Claims nothing new and waits until no tick runs; what waits stays for the next start.
     pub async fn drain(&self) {
         self.service.drain().await;
+    }
+
+    /// Gives back what this process had for itself. Legal when everything else has ended.
+    pub async fn leave(&self) {
+        self.service.leave().await;
     }
 }

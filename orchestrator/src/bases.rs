@@ -1,14 +1,22 @@
-//! One base per image: the slots' content as the image has it, extracted once.
+//! One base per image: the slots' content as the image has it. Each worker has a copy of its own, extracted
+//! when it first needs one; one row stands for all.
+//!
+//! A process without an engine makes agents all the same: theirs is [`BaseId::promised`] until a worker has
+//! their first tick.
 
 use std::sync::Arc;
 
-use mayfly_domain::{BaseId, InstallationId};
+use mayfly_domain::{BaseId, SandboxRef};
 use tokio::sync::{Mutex, RwLock};
 
 use crate::{
-    db::{Db, DbError, agents::Base},
+    db::{
+        Db, DbError,
+        agents::{Agent, Base},
+    },
     faults,
-    sandbox::{Backend, BackendError, Image},
+    images::Images,
+    sandbox::{Backend, BackendError, BaseFacts, Image, Owner},
     snapshot::{Slot, Store, StoreError},
 };
 
@@ -24,36 +32,87 @@ pub enum BaseError {
     /// The row.
     #[error(transparent)]
     Db(#[from] DbError),
+    /// It came with an import, so no image has it.
+    #[error(
+        "base {0} came with an import and lies only where that was: bring b/{0} over from there"
+    )]
+    OnlyThere(BaseId),
+}
+
+/// What a new agent begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beginning {
+    /// The engine's id of the image; its name where that is not known yet.
+    pub image: String,
+    /// Its base.
+    pub base: BaseId,
 }
 
 /// Makes bases on demand; cheap to clone.
 #[derive(Clone)]
 pub struct Bases {
-    db: Db,
-    store: Arc<Store>,
-    backend: Arc<dyn Backend>,
-    installation: InstallationId,
-    one_at_a_time: Arc<Mutex<()>>,
-    making: Arc<RwLock<()>>,
+    /// The rows.
+    pub db: Db,
+    /// This worker's folders.
+    pub store: Arc<Store>,
+    /// Copies files out of images.
+    pub backend: Arc<dyn Backend>,
+    /// Finds images.
+    pub images: Images,
+    /// Whose labels a container has meanwhile.
+    pub owner: Owner,
+    /// See [`crate::tick::Tools::making`].
+    pub making: Arc<RwLock<()>>,
+    /// Whether there is an engine.
+    pub has_engine: bool,
+    /// Two of one image would be made twice.
+    pub one_at_a_time: Arc<Mutex<()>>,
 }
 
 impl Bases {
-    /// Over these.
-    pub fn new(
-        db: Db,
-        store: Arc<Store>,
-        backend: Arc<dyn Backend>,
-        installation: InstallationId,
-        making: Arc<RwLock<()>>,
-    ) -> Self {
-        Bases {
-            db,
-            store,
-            backend,
-            installation,
-            one_at_a_time: Arc::default(),
-            making,
+    /// What an agent in this image begins with.
+    pub async fn beginning(&self, reference: &SandboxRef) -> Result<Beginning, BaseError> {
+        if !self.has_engine {
+            let base = self.db.promise_base().await?;
+            let SandboxRef::Docker { image, .. } = reference;
+            return Ok(Beginning {
+                image: image.clone(),
+                base,
+            });
         }
+        let image = self.images.resolve(reference).await?;
+        let Base { image, id, .. } = self.ensure(&image).await?;
+        Ok(Beginning { image, base: id })
+    }
+
+    /// The agent with a base that lies here. Where it was promised one it gets it, in its own image or its
+    /// `profile`'s; what another worker has extracted is extracted here too.
+    pub async fn bring(&self, agent: Agent, profile: &SandboxRef) -> Result<Agent, BaseError> {
+        if agent.base.is_promised() {
+            let reference = agent.sandbox.as_ref().unwrap_or(profile);
+            let begins = self.beginning(reference).await?;
+            self.db.keep_promise(agent.id, &begins).await?;
+            return Ok(Agent {
+                image: begins.image,
+                base: begins.base,
+                ..agent
+            });
+        }
+        if self.is_here(&agent.base) {
+            return Ok(agent);
+        }
+        let Base { image, id, .. } = self.db.base(&agent.base).await?;
+        if image != agent.image {
+            return Err(BaseError::OnlyThere(id));
+        }
+        let image = SandboxRef::Docker { image, id: None };
+        let image = self.images.resolve(&image).await?;
+        let _turn = self.one_at_a_time.lock().await;
+        let _making = self.making.read().await;
+        if !self.is_here(&agent.base) {
+            self.extract(&agent.base, &image).await?;
+        }
+        Ok(agent)
     }
 
     /// The base of an image, extracted now if this is the image's first agent.
@@ -71,8 +130,22 @@ impl Bases {
             Some(id) => id,
             None => BaseId::new(),
         };
+        let facts = self.extract(&id, image).await?;
+        faults::point("base.finished");
+        let named = self.db.insert_base(&id, &image.id, &facts).await?;
+        faults::point("base.after");
+        if named.id != id {
+            // Another worker was first. It has its copy, and this one is the same under its name.
+            let (store, ours, theirs) = (self.store.clone(), id, named.id.clone());
+            self.blocking(move || store.rename_base(&ours, &theirs))
+                .await?;
+        }
+        Ok(named)
+    }
+
+    async fn extract(&self, id: &BaseId, image: &Image) -> Result<BaseFacts, BaseError> {
         let slots = Slot::defaults();
-        let into = self.store.begin_base(&id)?;
+        let into = self.store.begin_base(id)?;
         faults::point("base.begun");
         let named: Vec<(String, String)> = slots
             .iter()
@@ -80,21 +153,25 @@ impl Bases {
             .collect();
         let facts = self
             .backend
-            .extract_base(self.installation, image, &named, &into)
+            .extract_base(&self.owner, image, &named, &into)
             .await?;
         faults::point("base.extracted");
-        let (store, base, sealed) = (self.store.clone(), id.clone(), slots);
-        tokio::task::spawn_blocking(move || store.finish_base(&base, &sealed))
+        let (store, base) = (self.store.clone(), id.clone());
+        self.blocking(move || store.finish_base(&base, &slots))
+            .await?;
+        Ok(facts)
+    }
+
+    fn is_here(&self, base: &BaseId) -> bool {
+        self.store.base_dir(base).is_dir()
+    }
+
+    async fn blocking(
+        &self,
+        work: impl FnOnce() -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        tokio::task::spawn_blocking(work)
             .await
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-        faults::point("base.finished");
-        self.db.insert_base(&id, &image.id, &facts).await?;
-        faults::point("base.after");
-        Ok(Base {
-            id,
-            image: image.id.clone(),
-            uid: facts.uid,
-            gid: facts.gid,
-        })
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
 }

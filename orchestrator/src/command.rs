@@ -28,6 +28,7 @@ use crate::{
     observe,
     queue::Lanes,
     retention::{Ask, Keeper},
+    role::Role,
     sandbox::Backend,
     snapshot::{Store, StoreError},
     supervise::Supervisor,
@@ -125,6 +126,7 @@ pub struct Commands {
     backend: Arc<dyn Backend>,
     images: Images,
     bases: Bases,
+    role: Role,
     inbox: DurableInbox,
     blobs: Blobs,
     limits: AttachmentLimits,
@@ -150,14 +152,15 @@ pub struct Commands {
 
 impl Commands {
     /// The functions over a worker's parts.
-    pub fn new(worker: &Worker, bases: Bases, limits: AttachmentLimits) -> Self {
+    pub fn new(worker: &Worker, limits: AttachmentLimits) -> Self {
         let tools = &worker.tools;
         Commands {
             db: tools.db.clone(),
             store: tools.store.clone(),
             backend: tools.backend.clone(),
             images: tools.images.clone(),
-            bases,
+            bases: worker.bases.clone(),
+            role: worker.role,
             inbox: worker.inbox(limits),
             blobs: tools.blobs.clone(),
             limits,
@@ -188,9 +191,11 @@ impl Commands {
 
     /// Whether messages would be run.
     pub async fn ready(&self) -> ReadyView {
-        match self.backend.engine().await {
-            Ok(_) => self.trouble.clear(Source::Engine),
-            Err(error) => self.trouble.raise(Source::Engine, error.to_string()),
+        if self.role.has_engine() {
+            match self.backend.engine().await {
+                Ok(_) => self.trouble.clear(Source::Engine),
+                Err(error) => self.trouble.raise(Source::Engine, error.to_string()),
+            }
         }
         let mut problems = self.trouble.all();
         let mut warnings = Vec::new();

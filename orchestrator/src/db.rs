@@ -36,8 +36,9 @@ pub mod snapshots;
 mod sqlite;
 pub mod ticks;
 pub mod together;
+pub mod workers;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use sqlx::{AnyPool, any::install_default_drivers};
 
@@ -45,6 +46,8 @@ pub use error::DbError;
 pub use place::{Place, Server};
 pub use query::Tx;
 use query::{Writers, query};
+
+use crate::worker::Identity;
 
 /// A handle on the database; cheap to clone.
 #[derive(Debug, Clone)]
@@ -55,6 +58,8 @@ pub struct Db {
     done: pins::Done,
     held: Arc<pins::Held>,
     accepting: Arc<accept::Accepting>,
+    /// Who writes; none until a worker was started.
+    member: Arc<OnceLock<Identity>>,
 }
 
 /// What differs.
@@ -89,14 +94,19 @@ impl Db {
             done: pins::Done::default(),
             held: Arc::default(),
             accepting: Arc::default(),
+            member: Arc::default(),
         };
         db.sign().await?;
         Ok(db)
     }
 
-    /// A transaction that may write.
+    /// A transaction that may write; refused once the epoch of this process is over.
     pub async fn begin(&self) -> Result<Tx, DbError> {
-        Tx::begin(self).await
+        let mut tx = Tx::begin(self).await?;
+        if let Some(me) = self.member.get().filter(|_| self.is_shared()) {
+            Box::pin(workers::still_lives(&mut tx, me)).await?;
+        }
+        Ok(tx)
     }
 
     /// Returns when every write transaction is over that was open before. What one of them wrote whose

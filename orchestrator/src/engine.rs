@@ -18,8 +18,8 @@ use crate::{
     db::Db,
     observe,
     sandbox::{
-        Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, Removal,
-        SandboxSpec,
+        Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, Owner,
+        Removal, SandboxSpec,
     },
 };
 
@@ -30,6 +30,7 @@ const LONG: Duration = Duration::from_secs(1);
 pub struct BoundEngine {
     inner: Arc<dyn Backend>,
     db: Db,
+    worker: String,
     /// The engine's own identity; none until one answered for the first time.
     expected: Mutex<Option<String>>,
     /// False from a failed connection until the engine has said who it is.
@@ -38,10 +39,11 @@ pub struct BoundEngine {
 
 impl BoundEngine {
     /// Bound to `expected`, or to the first engine that answers.
-    pub fn new(inner: Arc<dyn Backend>, db: Db, expected: Option<String>) -> Self {
+    pub fn new(inner: Arc<dyn Backend>, db: Db, worker: String, expected: Option<String>) -> Self {
         BoundEngine {
             inner,
             db,
+            worker,
             expected: Mutex::new(expected),
             known: AtomicBool::new(false),
         }
@@ -66,7 +68,7 @@ impl BoundEngine {
         if let Some(expected) = &*expected {
             return expected == found;
         }
-        match self.db.bind_engine(found).await {
+        match self.db.bind_engine(&self.worker, found).await {
             Ok(()) => *expected = Some(found.to_owned()),
             Err(error) => {
                 tracing::warn!(
@@ -97,13 +99,13 @@ impl Backend for BoundEngine {
 
     async fn extract_base(
         &self,
-        installation: InstallationId,
+        owner: &Owner,
         image: &Image,
         slots: &[(String, String)],
         into: &Path,
     ) -> Result<BaseFacts, BackendError> {
         let inner = self.checked().await?;
-        self.noted(inner.extract_base(installation, image, slots, into).await)
+        self.noted(inner.extract_base(owner, image, slots, into).await)
     }
 
     async fn keep(&self, installation: InstallationId, image: &str) -> Result<Kept, BackendError> {
@@ -141,7 +143,7 @@ impl Backend for BoundEngine {
         Ok(removal)
     }
 
-    async fn found(&self, installation: InstallationId) -> Result<Vec<Found>, BackendError> {
-        self.noted(self.checked().await?.found(installation).await)
+    async fn found(&self, owner: &Owner) -> Result<Vec<Found>, BackendError> {
+        self.noted(self.checked().await?.found(owner).await)
     }
 }

@@ -22,7 +22,6 @@ use fetch::Fetcher;
 use route::{Accesses, Router};
 
 use crate::{
-    bases::Bases,
     bell::Bell,
     db::{Db, accept::Acceptance},
     faults,
@@ -66,7 +65,6 @@ impl DurableInbox {
 /// Everything between a platform's event and a message in its lane, until the process comes to rest.
 pub fn start(
     worker: &Worker,
-    bases: Bases,
     platforms: &Platforms,
     accesses: &Arc<Accesses>,
     limits: AttachmentLimits,
@@ -81,8 +79,7 @@ pub fn start(
         db: tools.db.clone(),
         lanes: worker.lanes.clone(),
         profiles: worker.profiles.clone(),
-        images: tools.images.clone(),
-        bases,
+        bases: worker.bases.clone(),
         accesses: accesses.clone(),
         bell: worker.bell.clone(),
         trouble: worker.trouble.clone(),

@@ -20,6 +20,7 @@ use crate::{
         Db, DbError,
         orders::{Ask, OpenOrder, Said},
     },
+    hold::Sending,
     inbox::route::Accesses,
     observe,
     outbox::Platforms,
@@ -49,6 +50,8 @@ pub struct Orders {
     pub accesses: Arc<Accesses>,
     /// Rung when there is one, and by it when something is owed.
     pub bell: Bell,
+    /// The right to do them.
+    pub sending: Sending,
 }
 
 impl Orders {
@@ -58,6 +61,7 @@ impl Orders {
         let mut busy: HashMap<MessageId, ThreadKey> = HashMap::new();
         let mut working: FuturesUnordered<BoxFuture<'static, MessageId>> = FuturesUnordered::new();
         while !stopping.is_cancelled() {
+            let _ = stopping.run_until_cancelled(self.sending.allowed()).await;
             let bell = self.bell.clone();
             let rung = bell.next();
             match self.db.open_orders().await {

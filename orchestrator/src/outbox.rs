@@ -19,6 +19,7 @@ use crate::{
     bell::Bell,
     blobs::Blobs,
     db::{Db, deliveries::Whose},
+    hold::Sending,
     supervise::Supervisor,
 };
 use call::Caller;
@@ -33,9 +34,16 @@ pub type Platforms = HashMap<&'static str, Arc<dyn Platform>>;
 const LOCAL: &str = "local";
 
 /// Delivers until the process comes to rest; calls under way get a few seconds to end then.
-pub fn start(db: &Db, blobs: &Blobs, platforms: &Platforms, bell: &Bell, supervisor: &Supervisor) {
+pub fn start(
+    db: &Db,
+    blobs: &Blobs,
+    platforms: &Platforms,
+    bell: &Bell,
+    sending: &Sending,
+    supervisor: &Supervisor,
+) {
     let chats = platforms.iter().map(|(name, platform)| {
-        let caller = Caller::new(platform.clone(), supervisor.clone());
+        let caller = Caller::new(platform.clone(), supervisor.clone(), sending.clone());
         (Whose::Platform(name), Target::Chat(caller))
     });
     let mut names: Vec<&'static str> = platforms.keys().copied().collect();

@@ -17,7 +17,7 @@ pub use lanes::Lanes;
 pub use local::Local;
 pub use redis::Redis;
 
-use crate::worker::Identity;
+use crate::{db::workers::QueueKind, worker::Identity};
 
 /// Deadline up to which a tick counts as short.
 const SHORT: Duration = Duration::from_secs(5 * 60);
@@ -40,6 +40,14 @@ impl QueueConfig {
         match self.url.as_str() {
             "" => Ok(()),
             url => redis::client(url).map(drop),
+        }
+    }
+
+    /// Who keeps it.
+    pub fn kind(&self) -> QueueKind {
+        match self.url.as_str() {
+            "" => QueueKind::Local,
+            _ => QueueKind::Shared,
         }
     }
 

@@ -1,9 +1,11 @@
 //! Reconcilers: each restores one invariant, idempotently, and takes no input. They close ticks
-//! first and delete second. [`orphans`] runs at start, [`strays`] from then on until it has been
+//! first and delete second. [`orphans`] runs at start, and again and again where several workers share a
+//! database, [`strays`] from then on until it has been
 //! through once, [`folders`] whenever something may have been left, the others by period.
 //!
 //! | invariant | how |
 //! |---|---|
+//! | no lease that is long over | [`the_dead`] ends its worker's epoch |
 //! | no open tick without a living worker | [`orphans`] closes it by the crash policy |
 //! | no sandbox of a closed tick | [`leftovers`] removes it, then its folders |
 //! | no stray on the engine | [`strays`] removes what no open tick names |
@@ -16,7 +18,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use mayfly_domain::LayerId;
+use mayfly_domain::{AgentId, LayerId};
 
 use crate::{
     clock,
@@ -27,11 +29,15 @@ use crate::{
     sandbox::{BackendError, Found},
     snapshot::merging,
     tick::{TickError, Tools, blocking, destroy},
-    worker::{Identity, Worker},
+    worker::Worker,
 };
 
 /// Between two rounds.
 const PERIOD: Duration = Duration::from_secs(5);
+/// How long a worker has to have its lease, and to run, before it declares others dead.
+const STEADY: Duration = Duration::from_secs(20);
+/// How often folders are looked for whose rows another worker has removed.
+const FORGOTTEN_BY_OTHERS: Duration = Duration::from_secs(10 * 60);
 /// Folders whose rows are looked up at once.
 const LOOKED_UP: usize = 500;
 /// How long a platform's events are kept after they were applied, in milliseconds: a week.
@@ -48,7 +54,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// [`serve`], which needs the engine's answer.
 pub async fn at_start(worker: &Worker) -> Result<(), TickError> {
     let tools = &worker.tools;
-    orphans(tools, &worker.identity).await?;
+    orphans(tools).await?;
     tools.db.release_pins_of_the_dead().await?;
     faults::point("reconcile.closed");
     tools
@@ -65,7 +71,20 @@ pub async fn serve(worker: Worker) -> Result<(), TickError> {
     let stopping = tools.supervisor.stopping();
     // What a dead start left without a row: looked for until it could be looked for once.
     let mut strays_left = true;
+    let mut looked = clock::boot_time();
     while !stopping.is_cancelled() {
+        if !worker.role.has_engine() {
+            note("blobs", tools.keeper.round().await);
+            note("old events", old_events(tools).await);
+            let _ = stopping
+                .run_until_cancelled(tokio::time::sleep(PERIOD))
+                .await;
+            continue;
+        }
+        if tools.db.is_shared() && clock::boot_time().saturating_sub(looked) > FORGOTTEN_BY_OTHERS {
+            looked = clock::boot_time();
+            tools.left.store(true, Ordering::Release);
+        }
         note("leftovers", leftovers(tools).await);
         strays_left = strays_left && !note("strays", strays(tools).await);
         // Taken before the look: what is left from now on is for the next.
@@ -92,11 +111,27 @@ pub async fn keep_lanes(worker: Worker) -> Result<(), TickError> {
     let stopping = worker.tools.supervisor.stopping();
     let rounds = async {
         loop {
+            if worker.tools.db.is_shared() {
+                note("dead workers", dead_workers(&worker).await);
+            }
             note("lanes", lanes(&worker).await);
             tokio::time::sleep(PERIOD).await;
         }
     };
     let _: Option<()> = stopping.run_until_cancelled(rounds).await;
+    Ok(())
+}
+
+async fn dead_workers(worker: &Worker) -> Result<(), TickError> {
+    the_dead(worker).await?;
+    let freed = orphans(&worker.tools).await?;
+    worker.tools.db.release_pins_of_the_dead().await?;
+    for lane in &freed {
+        worker.lanes.offer(*lane, Duration::ZERO).await;
+    }
+    if !freed.is_empty() {
+        worker.bell.ring();
+    }
     Ok(())
 }
 
@@ -143,21 +178,40 @@ pub async fn old_events(tools: &Tools) -> Result<(), TickError> {
     Ok(())
 }
 
-/// Closes what an earlier start of this worker left open.
-pub async fn orphans(tools: &Tools, identity: &Identity) -> Result<(), TickError> {
-    for tick in tools.db.orphans(&identity.id, identity.epoch).await? {
+/// Ends the epochs of workers whose lease is long over, and what they held: a worker that was frozen or cut
+/// off cannot write any more when it comes back.
+pub async fn the_dead(worker: &Worker) -> Result<(), TickError> {
+    let tools = &worker.tools;
+    // After the database was away all leases are over. Whoever comes first leaves the others the time to
+    // renew theirs.
+    let lately = clock::boot_time().saturating_sub(STEADY);
+    if tools.lease.lapsed_since(lately) || worker.began > lately {
+        return Ok(());
+    }
+    for dead in tools.db.declare_dead().await? {
+        tracing::warn!(worker = dead, "declared dead: its lease is over");
+        faults::point("reconcile.declared");
+    }
+    Ok(())
+}
+
+/// Closes what is open of starts that are over, by the crash policy; answers whose lanes are free by that.
+pub async fn orphans(tools: &Tools) -> Result<Vec<AgentId>, TickError> {
+    let mut freed = Vec::new();
+    for tick in tools.db.orphans().await? {
         let Some(message) = tools.db.message(tick.message).await? else {
             continue;
         };
         let closing = destroy::crashed(&message, tick.id, tools.attempts, &tick.effects);
-        tools
-            .db
-            .close_tick(tick.id, tick.generation, &closing)
-            .await?;
-        tracing::warn!(tick = %tick.id, agent = %tick.agent, "closed: its worker had died");
+        let closed = tools.db.close_tick(tick.id, tick.generation, &closing);
+        // Else another worker has closed it, or the tick itself has.
+        if closed.await? {
+            tracing::warn!(tick = %tick.id, agent = %tick.agent, "closed: its worker had died");
+            freed.push(tick.agent);
+        }
         faults::point("reconcile.orphan");
     }
-    Ok(())
+    Ok(freed)
 }
 
 /// Removes the sandboxes of closed ticks, then what they wrote. One that cannot be removed does
@@ -204,7 +258,7 @@ async fn remove_folders(tools: &Tools, layer: &LayerId) -> Result<(), TickError>
 /// Removes things with our labels and prefix that no open tick names.
 pub async fn strays(tools: &Tools) -> Result<(), TickError> {
     let _alone = tools.making.write().await;
-    let mut found = tools.backend.found(tools.installation).await?;
+    let mut found = tools.backend.found(&tools.owner).await?;
     // Read after the engine was asked: whatever it names had a row before it was made.
     let open: Vec<String> = tools
         .db
@@ -242,7 +296,8 @@ pub async fn folders(tools: &Tools) -> Result<(), TickError> {
     })
     .await??;
     for layers in layers.chunks(LOOKED_UP) {
-        for layer in tools.db.unnamed_layers(layers).await? {
+        let unnamed = tools.db.unnamed_layers(layers).await?;
+        for layer in tools.db.unread(unnamed).await {
             remove_folders(tools, layer).await?;
             faults::point("reconcile.folder");
         }

@@ -26,6 +26,7 @@ use crate::{
     db::Db,
     faults,
     images::Images,
+    role::Role,
     snapshot::{Slot, Store},
     tick::{TickError, blocking},
     view::GcView,
@@ -128,6 +129,8 @@ pub struct Keeper {
     store: Arc<Store>,
     blobs: Blobs,
     images: Images,
+    /// What has no engine has no layers.
+    has_layers: bool,
     making: Arc<RwLock<()>>,
     rules: Arc<BTreeMap<String, Retention>>,
     seen: Arc<Mutex<Seen>>,
@@ -161,6 +164,7 @@ impl Keeper {
         images: Images,
         making: Arc<RwLock<()>>,
         profiles: &Profiles,
+        role: Role,
     ) -> Self {
         let rule =
             |profile: &crate::agent::profile::Profile| profile.retention.over(Retention::default());
@@ -171,6 +175,7 @@ impl Keeper {
             store,
             blobs,
             images,
+            has_layers: role.has_engine(),
             making,
             rules: Arc::new(rules.collect()),
             seen: Arc::default(),
@@ -232,7 +237,10 @@ impl Keeper {
         }
         let touched = self.seen(|seen| std::mem::take(&mut seen.touched));
         let mut view = GcView::default();
-        let done = self.layers(due.0, &touched, false, &mut view).await;
+        let done = match self.has_layers {
+            true => self.layers(due.0, &touched, false, &mut view).await,
+            false => Ok(()),
+        };
         if done.is_err() {
             self.seen(|seen| seen.touched.extend(touched));
         }
@@ -243,7 +251,9 @@ impl Keeper {
         }
         if due.1 {
             self.blobs(false, &mut view).await?;
-            self.bases(false, &mut view).await?;
+            if self.has_layers {
+                self.bases(false, &mut view).await?;
+            }
             self.seen(|seen| seen.rest = Some(now));
         }
         Ok(())
@@ -258,6 +268,10 @@ impl Keeper {
         };
         view.held = self.held(ask.trust_clock).await?;
         if view.held.is_some() {
+            return Ok(view);
+        }
+        if !self.has_layers {
+            self.blobs(ask.dry_run, &mut view).await?;
             return Ok(view);
         }
         self.layers(true, &BTreeSet::new(), ask.dry_run, &mut view)

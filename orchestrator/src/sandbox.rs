@@ -8,6 +8,7 @@
 //! init is `control::open`, the sockets' rules are in `sockets`), a line in `tests/backend.rs`, and
 //! its construction in the binary's `wire.rs`.
 
+pub mod absent;
 pub mod control;
 pub mod disk;
 pub mod docker;
@@ -26,6 +27,15 @@ use mayfly_domain::{InstallationId, SandboxRef};
 pub use control::{Control, ControlError, Notices};
 pub use image::{BaseFacts, Image};
 pub use spec::{Names, SandboxSpec, SlotMount};
+
+/// Who made something on the engine: its labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// Of all that this installation made, on whichever host.
+    pub installation: InstallationId,
+    /// Of what this worker made: several may share an engine.
+    pub worker: String,
+}
 
 /// What the worker knows of its engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +59,7 @@ pub struct Live {
     pub init_pid: Option<u32>,
 }
 
-/// A thing found on the engine that carries this installation's labels and name prefix.
+/// A thing found on the engine that carries its owner's labels and name prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Found {
     /// A container, by name.
@@ -61,19 +71,14 @@ pub enum Found {
 impl Found {
     /// As names to remove.
     pub fn names(&self) -> Names {
-        let none = || Names {
-            container: String::new(),
-            volumes: Vec::new(),
-            sockets: PathBuf::new(),
-        };
         match self {
             Found::Container(name) => Names {
                 container: name.clone(),
-                ..none()
+                ..Names::none()
             },
             Found::Volume(name) => Names {
                 volumes: vec![name.clone()],
-                ..none()
+                ..Names::none()
             },
         }
     }
@@ -109,6 +114,11 @@ pub enum BackendError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// This process has none.
+    #[error(
+        "this process speaks with chat platforms only (role bot): ask for it on the host of a worker"
+    )]
+    Absent,
     /// Another engine answers than the one the data dir belongs to. Not an attempt: the lane waits.
     #[error(
         "another container engine answers than the one of this data dir: give the old one its data \
@@ -196,7 +206,7 @@ pub trait Backend: Send + Sync + 'static {
     /// `VOLUME` outside the slots or below one, a slot's folder that is a link.
     async fn extract_base(
         &self,
-        installation: InstallationId,
+        owner: &Owner,
         image: &Image,
         slots: &[(String, String)],
         into: &Path,
@@ -235,6 +245,7 @@ pub trait Backend: Send + Sync + 'static {
         patience: std::time::Duration,
     ) -> Result<Removal, BackendError>;
 
-    /// Everything on the engine that carries this installation's labels and prefix.
-    async fn found(&self, installation: InstallationId) -> Result<Vec<Found>, BackendError>;
+    /// Everything on the engine that carries the labels and prefix of this owner. What has no worker's label
+    /// was made before there were any, and is the installation's one worker's.
+    async fn found(&self, owner: &Owner) -> Result<Vec<Found>, BackendError>;
 }

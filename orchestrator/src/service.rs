@@ -1,6 +1,7 @@
 //! The parts come to life in the right order: database, identity, clean state, then loops.
 
 use std::{
+    convert::Infallible,
     fs::File,
     io::{self, Write as _},
     path::{Path, PathBuf},
@@ -21,18 +22,21 @@ use crate::{
     command::Commands,
     db::{
         Db, DbError, Place,
-        installation::{Binding, Installation, version},
+        installation::{Binding, version},
+        workers::Started,
     },
     engine::BoundEngine,
     faults,
+    hold::{self, Sending},
     images::Images,
     inbox::{self, route::Accesses},
     orders::Orders,
     outbox::{self, Platforms},
-    queue::{Lanes, QueueConfig, QueueError},
+    queue::{Lanes, Queue, QueueConfig, QueueError},
     reconcile,
     retention::Keeper,
-    sandbox::{Backend, BackendError, Engine, fake::SIMULATED},
+    role::Role,
+    sandbox::{Backend, BackendError, Engine, Owner, fake::SIMULATED},
     snapshot::{Store, StoreError},
     supervise::Supervisor,
     tick::{TickError, Tools},
@@ -72,6 +76,10 @@ pub struct Parts {
     pub supervisor: Supervisor,
     /// Where messages come from and replies go.
     pub platforms: Platforms,
+    /// Names that stand for the tokens they are used by: one process has each.
+    pub hold: Vec<String>,
+    /// What this process is there for.
+    pub role: Role,
     /// Who may speak there, by platform.
     pub accesses: Accesses,
     /// When the first tick may start.
@@ -121,21 +129,20 @@ pub enum StartError {
         /// `on another machine`, `at /other/path`, `with another container engine`.
         elsewhere: String,
     },
-    /// The database is bound to another data dir.
+    /// One of two processes keeps the queue to itself.
     #[error(
-        "database {database} belongs to data dir {home}, and this is {here}: if that one has moved here for good, run `mayfly adopt`; never run both"
+        "database {database} is in use by another mayfly (worker {worker}), and two need one queue: name a Redis in [queue] url of both; or end that one first, of one that died it is free after {} s",
+        LEASE.as_secs()
     )]
-    Taken {
+    Alone {
         /// Which database.
         database: String,
-        /// Whose: `/path`, `/path on another machine`.
-        home: String,
-        /// Here.
-        here: PathBuf,
+        /// Whose lease holds.
+        worker: String,
     },
-    /// A database has one process at a time.
+    /// What is to be adopted is not dead.
     #[error(
-        "database {database} is in use by another mayfly (worker {worker}): end that one first; of one that died it is free after {} s",
+        "database {database} is in use by another mayfly as worker {worker}, which this data dir is too: end that one first; of one that died it is free after {} s",
         LEASE.as_secs()
     )]
     InUse {
@@ -193,125 +200,44 @@ impl Service {
     /// Opens the data dir, closes what a dead start left open, and starts the loops.
     pub async fn start(parts: Parts) -> Result<Service, StartError> {
         let db = Db::open(&parts.database).await?;
-        let installation = identify(&db, &parts.database, &parts.data_dir).await?;
+        let id = worker_id(&parts.data_dir)?;
+        let at_home = identify(&db, &parts, &id).await?;
         let store = Arc::new(Store::open(&parts.data_dir)?);
         backup::restore::tidy(&parts.data_dir)?;
-        let blobs = Blobs::open(&parts.data_dir.join("blobs"))?;
-        let bound = bind_engine(&db, &installation, &parts).await?;
-        let backend: Arc<dyn Backend> =
-            Arc::new(BoundEngine::new(parts.backend.clone(), db.clone(), bound));
-        let id = worker_id(&parts.data_dir)?;
-        alone(&db, &parts.database, &id).await?;
-        let epoch = db.start_worker(&id, LEASE).await?;
+        let bound = bind_engine(&db, &at_home, &parts, &id).await?;
+        let engine = BoundEngine::new(parts.backend.clone(), db.clone(), id.clone(), bound);
+        let identity = begin_epoch(&db, &parts, id).await?;
+        if parts.role.has_engine() && at_home.engine_id.is_none() {
+            // Written down from now on; one that is down is told where it is needed.
+            let _ = engine.engine().await;
+        }
         faults::point("start.epoch");
-        let host_disk = HostDisk::new(parts.data_dir.clone(), parts.disk);
-        let images = Images::new(
-            db.clone(),
-            backend.clone(),
-            installation.id,
-            &parts.data_dir,
-            host_disk.clone(),
-        );
-        let making = Arc::default();
-        let keeper = Keeper::new(
-            db.clone(),
-            store.clone(),
-            blobs.clone(),
-            images.clone(),
-            Arc::clone(&making),
-            &parts.profiles,
-        );
-        let tools = Tools {
-            images,
-            db: db.clone(),
-            store: store.clone(),
-            blobs,
-            backend: backend.clone(),
-            supervisor: parts.supervisor.clone(),
-            running: Running::default(),
-            installation: installation.id,
-            data_dir: parts.data_dir,
-            init: parts.init,
-            host_disk,
-            attempts: parts.worker.attempts,
-            making,
-            lease: parts.lease.clone(),
-            keeper,
-            // An earlier start may have died anywhere.
-            left: Arc::new(AtomicBool::new(true)),
-        };
-        let (profiles, trouble) = (Arc::new(parts.profiles), Trouble::default());
-        let identity = Identity { id, epoch };
-        let queue = parts.queue.open(installation.id, &identity)?;
-        let reserves = Reserves::new(
-            parts.worker.memory().unwrap_or(u64::MAX),
-            &profiles,
-            tools.host_disk.clone(),
-            tools.running.clone(),
-        );
-        if parts.begin == Begin::AtOnce {
-            reserves.check()?;
-        }
-        let worker = Worker {
-            tools,
-            lanes: Lanes::new(queue, db.clone(), profiles.clone(), trouble.clone()),
-            places: Places::new(&parts.worker, &profiles, reserves),
-            profiles,
-            identity,
-            accesses: Arc::new(parts.accesses),
-            config: parts.worker,
-            bell: Bell::default(),
-            trouble,
-            resting: CancellationToken::new(),
-            begun: CancellationToken::new(),
-            suspects: Arc::new(Semaphore::new(1)),
-        };
-        if parts.begin == Begin::AtOnce {
-            worker.begun.cancel();
-        }
+        let queue = parts.queue.open(at_home.installation, &identity)?;
+        let hold = parts.hold.clone();
+        let (platforms, limits, begin) = (parts.platforms.clone(), parts.attachments, parts.begin);
+        let worker = assemble(parts, db, Arc::new(engine), store, at_home, identity, queue)?;
         reconcile::at_start(&worker)
             .await
             .map_err(|error| StartError::Reconcile(Box::new(error)))?;
-        let making = worker.tools.making.clone();
-        let bases = Bases::new(db.clone(), store, backend, installation.id, making);
-        let commands = Commands::new(&worker, bases.clone(), parts.attachments);
-        let supervisor = &parts.supervisor;
-        parts.lease.confirm(clock::boot_time());
-        supervisor.standing("lease", worker.clone().renew(parts.lease));
-        supervisor.standing("worker", worker.clone().serve());
-        supervisor.standing("queue beat", worker.clone().beat());
-        supervisor.standing("disk guard", worker.clone().guard_disk());
-        supervisor.standing("engine watch", worker.clone().watch_engine());
-        supervisor.standing("reconciler", reconcile::serve(worker.clone()));
-        supervisor.standing("lane keeper", reconcile::keep_lanes(worker.clone()));
-        supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
-        let (platforms, accesses) = (&parts.platforms, worker.accesses.clone());
-        inbox::start(
-            &worker,
-            bases,
-            platforms,
-            &accesses,
-            parts.attachments,
-            parts.begin,
-        );
-        if !platforms.is_empty() {
-            let orders = Orders {
-                db: db.clone(),
-                blobs: worker.tools.blobs.clone(),
+        let commands = Commands::new(&worker, limits);
+        start_loops(&worker);
+        if worker.role.has_chats() {
+            let chats = Chats {
+                worker: worker.clone(),
                 commands: commands.clone(),
-                platforms: platforms.clone(),
-                accesses: Arc::clone(&accesses),
-                bell: worker.bell.clone(),
+                platforms,
+                hold,
+                limits,
+                begin,
             };
-            supervisor.standing("orders", orders.serve(supervisor.clone()));
+            match worker.tools.db.is_shared() {
+                true => {
+                    let supervisor = &worker.tools.supervisor;
+                    supervisor.standing("chats", chats.serve());
+                }
+                false => chats.start(),
+            }
         }
-        outbox::start(
-            &db,
-            &worker.tools.blobs,
-            platforms,
-            &worker.bell,
-            supervisor,
-        );
         Ok(Service { commands, worker })
     }
 
@@ -325,53 +251,255 @@ impl Service {
     pub async fn drain(&self) {
         self.worker.drain().await;
     }
+
+    /// Gives back what this process had for itself. Legal when everything else has ended.
+    pub async fn leave(&self) {
+        self.worker.leave().await;
+    }
 }
 
-/// Binds a copied or moved data dir to this place under a new installation id. Refused where it is
-/// at home: it would give up what its own ticks have made on the engine.
+fn assemble(
+    parts: Parts,
+    db: Db,
+    backend: Arc<dyn Backend>,
+    store: Arc<Store>,
+    at_home: AtHome,
+    identity: Identity,
+    queue: Arc<dyn Queue>,
+) -> Result<Worker, StartError> {
+    let installation = at_home.installation;
+    let blobs = Blobs::open(&parts.data_dir.join("blobs"))?;
+    let host_disk = HostDisk::new(parts.data_dir.clone(), parts.disk);
+    let images = Images::new(
+        db.clone(),
+        backend.clone(),
+        installation,
+        &parts.data_dir,
+        host_disk.clone(),
+    );
+    let making = Arc::default();
+    let keeper = Keeper::new(
+        db.clone(),
+        store.clone(),
+        blobs.clone(),
+        images.clone(),
+        Arc::clone(&making),
+        &parts.profiles,
+        parts.role,
+    );
+    let owner = Owner {
+        installation,
+        worker: identity.id.clone(),
+    };
+    let bases = Bases {
+        db: db.clone(),
+        store: store.clone(),
+        backend: backend.clone(),
+        images: images.clone(),
+        owner: owner.clone(),
+        making: Arc::clone(&making),
+        has_engine: parts.role.has_engine(),
+        one_at_a_time: Arc::default(),
+    };
+    let tools = Tools {
+        images,
+        db: db.clone(),
+        store,
+        blobs,
+        backend,
+        supervisor: parts.supervisor,
+        running: Running::default(),
+        installation,
+        owner,
+        data_dir: parts.data_dir,
+        init: parts.init,
+        host_disk,
+        attempts: parts.worker.attempts,
+        making,
+        lease: parts.lease,
+        keeper,
+        // An earlier start may have died anywhere.
+        left: Arc::new(AtomicBool::new(true)),
+    };
+    let (profiles, trouble) = (Arc::new(parts.profiles), Trouble::default());
+    let reserves = Reserves::new(
+        parts.worker.memory().unwrap_or(u64::MAX),
+        &profiles,
+        tools.host_disk.clone(),
+        tools.running.clone(),
+    );
+    if parts.begin == Begin::AtOnce && parts.role.has_engine() {
+        reserves.check()?;
+    }
+    let worker = Worker {
+        tools,
+        role: parts.role,
+        bases,
+        lanes: Lanes::new(queue, db, profiles.clone(), trouble.clone()),
+        places: Places::new(&parts.worker, &profiles, reserves),
+        profiles,
+        identity,
+        accesses: Arc::new(parts.accesses),
+        config: parts.worker,
+        bell: Bell::default(),
+        trouble,
+        resting: CancellationToken::new(),
+        begun: CancellationToken::new(),
+        began: clock::boot_time(),
+        suspects: Arc::new(Semaphore::new(1)),
+    };
+    if parts.begin == Begin::AtOnce {
+        worker.begun.cancel();
+    }
+    Ok(worker)
+}
+
+fn start_loops(worker: &Worker) {
+    let (supervisor, lease) = (&worker.tools.supervisor, &worker.tools.lease);
+    lease.confirm(clock::boot_time());
+    supervisor.standing("lease", worker.clone().renew(lease.clone()));
+    supervisor.standing("disk guard", worker.clone().guard_disk());
+    supervisor.standing("reconciler", reconcile::serve(worker.clone()));
+    supervisor.standing("lane keeper", reconcile::keep_lanes(worker.clone()));
+    if worker.role.has_engine() {
+        supervisor.standing("worker", worker.clone().serve());
+        supervisor.standing("queue beat", worker.clone().beat());
+        supervisor.standing("engine watch", worker.clone().watch_engine());
+        supervisor.standing("image keeper", reconcile::keep_images(worker.clone()));
+    }
+}
+
+/// What speaks with people: one process at a time.
+struct Chats {
+    worker: Worker,
+    commands: Commands,
+    platforms: Platforms,
+    hold: Vec<String>,
+    limits: AttachmentLimits,
+    begin: Begin,
+}
+
+impl Chats {
+    /// Waits for its turn, and begins. Goes on until the process comes to rest.
+    async fn serve(self) -> Result<(), Infallible> {
+        let tools = &self.worker.tools;
+        let stopping = tools.supervisor.stopping();
+        let mut names = self.hold.clone();
+        names.push(hold::CHATS.to_owned());
+        if hold::take(&tools.db, &names, &self.worker.trouble, &stopping).await {
+            self.start();
+        }
+        stopping.cancelled().await;
+        Ok(())
+    }
+
+    fn start(&self) {
+        let (worker, platforms) = (&self.worker, &self.platforms);
+        let (tools, supervisor) = (&worker.tools, &worker.tools.supervisor);
+        let accesses = worker.accesses.clone();
+        inbox::start(worker, platforms, &accesses, self.limits, self.begin);
+        let sending = Sending::new(&tools.lease, &tools.db);
+        if !platforms.is_empty() {
+            let orders = Orders {
+                db: tools.db.clone(),
+                blobs: tools.blobs.clone(),
+                commands: self.commands.clone(),
+                platforms: platforms.clone(),
+                accesses,
+                bell: worker.bell.clone(),
+                sending: sending.clone(),
+            };
+            supervisor.standing("orders", orders.serve(supervisor.clone()));
+        }
+        outbox::start(
+            &tools.db,
+            &tools.blobs,
+            platforms,
+            &worker.bell,
+            &sending,
+            supervisor,
+        );
+    }
+}
+
+/// Binds a copied or moved data dir to this place: under a new installation id where it holds the rows, else
+/// its worker. Refused where it is at home: it would give up what its own ticks have made on the engine.
 pub async fn adopt(
     database: &Place,
     data_dir: &Path,
     engine: Option<&Engine>,
 ) -> Result<InstallationId, StartError> {
     let db = Db::open(database).await?;
-    alone(&db, database, "").await?;
     let here = binding(data_dir);
-    let id = match db.installation().await? {
-        Some(found) => {
-            let same = |known: &String| {
-                known == SIMULATED || engine.is_none_or(|engine| engine.id == *known)
-            };
-            if found.binding == here && found.engine_id.as_ref().is_none_or(same) {
-                let data_dir = data_dir.to_owned();
-                return Err(StartError::AtHome { data_dir });
-            }
-            db.adopt(&here).await?
+    let (id, moved) = match (db.installation().await?, db.is_shared()) {
+        (None, _) => (db.create_installation(&here).await?.id, true),
+        (Some(found), true) => {
+            let moved = adopt_worker(&db, database, data_dir, engine).await?;
+            (found.id, moved)
         }
-        None => db.create_installation(&here).await?,
+        (Some(found), false) if is_at(&found.binding, found.engine_id.as_ref(), &here, engine) => {
+            (found.id, false)
+        }
+        (Some(_), false) => {
+            let id = db.adopt(&here).await?;
+            forget_worker(data_dir)?;
+            (id, true)
+        }
     };
-    let worker = data_dir.join("worker");
-    match std::fs::remove_file(&worker) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(StartError::File {
-                path: worker,
-                source: error,
-            });
-        }
-        _ => {}
-    }
     db.close().await;
-    Ok(id)
+    match moved {
+        true => Ok(id),
+        false => Err(StartError::AtHome {
+            data_dir: data_dir.to_owned(),
+        }),
+    }
 }
 
-/// Refused while another process works on the database.
-async fn alone(db: &Db, database: &Place, worker: &str) -> Result<(), StartError> {
-    match db.other_worker(worker).await? {
-        None => Ok(()),
-        Some(worker) => Err(StartError::InUse {
+/// False where it is at home.
+async fn adopt_worker(
+    db: &Db,
+    database: &Place,
+    data_dir: &Path,
+    engine: Option<&Engine>,
+) -> Result<bool, StartError> {
+    let here = binding(data_dir);
+    let id = worker_id(data_dir)?;
+    let home = db.home(&id).await?;
+    let Some(known) = home.binding else {
+        return Ok(false);
+    };
+    if is_at(&known, home.engine_id.as_ref(), &here, engine) {
+        return Ok(false);
+    }
+    if db.lives(&id).await? {
+        return Err(StartError::InUse {
             database: database.to_string(),
-            worker,
+            worker: id,
+        });
+    }
+    db.move_worker(&id, &here).await?;
+    Ok(true)
+}
+
+fn is_at(
+    known: &Binding,
+    engine_id: Option<&String>,
+    here: &Binding,
+    engine: Option<&Engine>,
+) -> bool {
+    let same =
+        |known: &String| known == SIMULATED || engine.is_none_or(|engine| engine.id == *known);
+    known == here && engine_id.is_none_or(same)
+}
+
+fn forget_worker(data_dir: &Path) -> Result<(), StartError> {
+    let worker = data_dir.join("worker");
+    match std::fs::remove_file(&worker) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StartError::File {
+            path: worker,
+            source: error,
         }),
+        _ => Ok(()),
     }
 }
 
@@ -384,88 +512,107 @@ pub(crate) fn binding(data_dir: &Path) -> Binding {
     }
 }
 
-async fn identify(db: &Db, database: &Place, data_dir: &Path) -> Result<Installation, StartError> {
-    let here = binding(data_dir);
-    let Some(found) = db.installation().await? else {
-        let id = db.create_installation(&here).await?;
-        let minimum_version = env!("CARGO_PKG_VERSION").to_owned();
-        return Ok(Installation {
-            id,
-            binding: here,
-            engine_id: None,
-            minimum_version,
-        });
+/// Who starts here.
+struct AtHome {
+    installation: InstallationId,
+    engine_id: Option<String>,
+}
+
+/// The installation, and that this data dir is where it was: the one of the rows, or that of the worker where
+/// several share them.
+async fn identify(db: &Db, parts: &Parts, worker: &str) -> Result<AtHome, StartError> {
+    let here = binding(&parts.data_dir);
+    let found = match db.installation().await? {
+        Some(found) => found,
+        None => db.create_installation(&here).await?,
     };
     let ours = env!("CARGO_PKG_VERSION");
     if version(&found.minimum_version) > version(ours) {
-        let (data_dir, needs) = (data_dir.to_owned(), found.minimum_version);
         return Err(StartError::TooOld {
-            data_dir,
-            needs,
+            data_dir: parts.data_dir.clone(),
+            needs: found.minimum_version,
             ours,
         });
     }
-    let elsewhere = if found.binding.machine_id != here.machine_id {
-        "on another machine".to_owned()
-    } else if found.binding.data_dir != here.data_dir {
-        format!("at {}", found.binding.data_dir)
-    } else {
-        return Ok(found);
+    let (known, engine_id) = match &parts.database {
+        Place::Embedded(_) => (Some(found.binding), found.engine_id),
+        Place::Postgres(_) => {
+            let home = db.home(worker).await?;
+            (home.binding, home.engine_id)
+        }
     };
-    Err(match database {
-        Place::Embedded(_) => StartError::Copied {
-            data_dir: data_dir.to_owned(),
-            elsewhere,
-        },
-        Place::Postgres(server) => StartError::Taken {
-            database: server.to_string(),
-            home: match found.binding.machine_id == here.machine_id {
-                true => found.binding.data_dir,
-                false => format!("{} on another machine", found.binding.data_dir),
+    match known.filter(|known| *known != here) {
+        None => Ok(AtHome {
+            installation: found.id,
+            engine_id,
+        }),
+        Some(known) => Err(StartError::Copied {
+            data_dir: parts.data_dir.clone(),
+            elsewhere: match known.machine_id == here.machine_id {
+                true => format!("at {}", known.data_dir),
+                false => "on another machine".to_owned(),
             },
-            here: data_dir.to_owned(),
-        },
-    })
+        }),
+    }
+}
+
+/// From here on this process is a worker of the database.
+async fn begin_epoch(db: &Db, parts: &Parts, id: String) -> Result<Identity, StartError> {
+    let here = binding(&parts.data_dir);
+    let queue = parts.queue.kind();
+    match db.start_worker(&id, &here, queue, LEASE).await? {
+        Started::Epoch(epoch) => Ok(Identity { id, epoch }),
+        Started::Alone(worker) => Err(StartError::Alone {
+            database: parts.database.to_string(),
+            worker,
+        }),
+    }
 }
 
 /// The engine this data dir belongs to. One that is down binds nothing: the lanes wait for it.
 async fn bind_engine(
     db: &Db,
-    found: &Installation,
+    at_home: &AtHome,
     parts: &Parts,
+    worker: &str,
 ) -> Result<Option<String>, StartError> {
+    if !parts.role.has_engine() {
+        return Ok(None);
+    }
     let engine = match parts.backend.engine().await {
         Ok(engine) => engine,
         Err(error @ BackendError::Down { .. }) => {
             tracing::warn!(%error, "starting without an engine: messages wait");
-            return Ok(found.engine_id.clone());
+            return Ok(at_home.engine_id.clone());
         }
         Err(error) => {
             tracing::warn!(%error, "the engine does not tell who it is");
-            return Ok(found.engine_id.clone());
+            return Ok(at_home.engine_id.clone());
         }
     };
-    match &found.engine_id {
-        Some(known) if (known == SIMULATED) != (engine.id == SIMULATED) => {
-            let (belongs, flag) = match known == SIMULATED {
-                true => ("simulated agents", " --simulate"),
-                false => ("real agents", ""),
-            };
-            Err(StartError::OtherKind {
-                data_dir: parts.data_dir.clone(),
-                belongs,
-                flag,
-            })
-        }
+    // Agents of a shared database run on any of its workers.
+    let kind = match (&at_home.engine_id, db.is_shared()) {
+        (None, true) => db.engine_of_others(worker).await?,
+        (known, _) => known.clone(),
+    };
+    if let Some(kind) = kind.filter(|kind| (kind == SIMULATED) != (engine.id == SIMULATED)) {
+        let (belongs, flag) = match kind == SIMULATED {
+            true => ("simulated agents", " --simulate"),
+            false => ("real agents", ""),
+        };
+        return Err(StartError::OtherKind {
+            data_dir: parts.data_dir.clone(),
+            belongs,
+            flag,
+        });
+    }
+    match &at_home.engine_id {
         Some(known) if *known != engine.id => Err(StartError::Copied {
             data_dir: parts.data_dir.clone(),
             elsewhere: "with another container engine".to_owned(),
         }),
         Some(_) => Ok(Some(engine.id)),
-        None => {
-            db.bind_engine(&engine.id).await?;
-            Ok(Some(engine.id))
-        }
+        None => Ok(None),
     }
 }
 

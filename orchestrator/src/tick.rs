@@ -35,7 +35,7 @@ use crate::{
     db::{Db, agents::Base, claims::Claim},
     images::Images,
     retention::Keeper,
-    sandbox::{Backend, BackendError, Image},
+    sandbox::{Backend, BackendError, Image, Owner},
     snapshot::Store,
     supervise::Supervisor,
     worker::{host_disk::HostDisk, running::Running},
@@ -60,8 +60,10 @@ pub struct Tools {
     pub supervisor: Supervisor,
     /// Ticks that can be asked to end.
     pub running: Running,
-    /// Whose labels everything carries.
+    /// Whose names everything carries.
     pub installation: InstallationId,
+    /// Whose labels everything carries.
+    pub owner: Owner,
     /// Transcripts lie here.
     pub data_dir: PathBuf,
     /// The static init's folder.

@@ -24,6 +24,8 @@ pub enum Source {
     Lane(AgentId),
     /// An event of a platform that cannot be applied yet.
     Router,
+    /// Another process has what this one waits for.
+    Hold,
     /// The connection to a platform.
     Platform(&'static str),
 }

@@ -20,12 +20,14 @@ use self::{
 };
 use crate::{
     agent::profile::{Profile, Profiles},
+    bases::{BaseError, Bases},
     bell::Bell,
     clock::{self, LEASE, Lease, RENEWAL, STALE},
     db::{DbError, agents::Agent, messages::Message, together::Together},
     inbox::{DurableInbox, access::Verdict, route::Accesses},
     observe,
     queue::{BEAT, Lanes, Work},
+    role::Role,
     sandbox::{BackendError, Image, Names},
     tick::{self, Job, Tools, state::Cause},
     trouble::{Source, Trouble},
@@ -80,6 +82,10 @@ pub struct Identity {
 pub struct Worker {
     /// What ticks work with.
     pub tools: Tools,
+    /// What this process is there for.
+    pub role: Role,
+    /// What agents begin with.
+    pub bases: Bases,
     /// Who may have work.
     pub lanes: Lanes,
     /// Profiles as configured.
@@ -100,6 +106,8 @@ pub struct Worker {
     pub resting: CancellationToken,
     /// Cancelled when the first tick may start.
     pub begun: CancellationToken,
+    /// When this process began, by the boot clock.
+    pub began: Duration,
     /// A message that was interrupted before runs alone, so that the guilty one parks alone.
     pub suspects: Arc<Semaphore>,
 }
@@ -232,15 +240,12 @@ impl Worker {
                     lease.confirm(sent);
                     self.trouble.clear(Source::Database);
                 }
-                Ok(Ok(false)) => return Err("another start of this worker took over".to_owned()),
+                Ok(Ok(false)) => return Err(DbError::Over.to_string()),
                 Ok(Err(error)) => self.database_fails(observe::chain(&error)),
                 Err(_) => self.database_fails(format!("no answer within {} s", STALE.as_secs())),
             }
             // Ticks that are still being ended need the lease until the last of them is over.
             if stopping.is_cancelled() && self.is_at_rest() {
-                // Whoever comes next need not wait for it.
-                let (id, epoch) = (&self.identity.id, self.identity.epoch);
-                let _ = self.tools.db.renew(id, epoch, Duration::ZERO).await;
                 return Ok(());
             }
             let next = if stopping.is_cancelled() {
@@ -346,6 +351,18 @@ impl Worker {
         }
     }
 
+    /// Whoever comes next need not wait for the lease. Legal when all else has ended.
+    pub async fn leave(&self) {
+        if !self.is_at_rest() {
+            return;
+        }
+        let Identity { id, epoch } = &self.identity;
+        let left = tokio::time::timeout(WAIT, self.tools.db.end_worker(id, *epoch)).await;
+        if !matches!(left, Ok(Ok(()))) {
+            tracing::warn!("the worker's lease is not given back: it ends by itself");
+        }
+    }
+
     async fn is_open(&self, tick: TickId) -> bool {
         matches!(self.tools.db.tick(tick).await, Ok(Some(tick)) if tick.outcome.is_none())
     }
@@ -446,6 +463,10 @@ impl Worker {
         else {
             return Ok(Next::Nothing);
         };
+        if !self.tools.lease.fresh() {
+            // Its sandbox would get no heartbeat.
+            return Ok(Next::Early(SOON));
+        }
         let early = clock::until(message.claimable_at);
         if early > 0 {
             return Ok(Next::Early(Duration::from_millis(early as u64)));
@@ -470,6 +491,11 @@ impl Worker {
                 agent.profile
             );
             return Ok(Next::Waits(message, reason.into()));
+        };
+        let agent = match self.bases.bring(agent, &profile.sandbox).await {
+            Ok(agent) => agent,
+            Err(BaseError::Db(error)) => return Err(error),
+            Err(error) => return Ok(Next::Waits(message, observe::chain(&error).into())),
         };
         let reference = sandbox_of(&agent, &message);
         let images = &self.tools.images;

@@ -14,6 +14,7 @@ use mayfly_orchestrator::{
     outbox::Platforms,
     queue::QueueConfig,
     retention::Ask,
+    role::Role,
     sandbox::{
         Backend, Names,
         docker::{Docker, DockerOptions},
@@ -173,6 +174,8 @@ impl World {
                 .map(|platform| (platform.name(), platform))
                 .collect::<Platforms>(),
             accesses: setup.accesses,
+            hold: Vec::new(),
+            role: Role::All,
             begin: Begin::AtOnce,
         })
         .await
@@ -348,6 +351,7 @@ impl World {
             self.supervisor.stop(Duration::from_secs(30)).await,
             "tasks are left"
         );
+        service.leave().await;
         let open = "SELECT count(*) FROM ticks WHERE outcome IS NULL OR removed_at IS NULL";
         assert_eq!(
             self.sql(open),

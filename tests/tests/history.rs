@@ -472,7 +472,7 @@ fn pins_of_a_reader_that_died_go_at_the_next_start() {
     let agent = server.agent();
     say(&server, &agent, "echo 1 >f; echo ok");
     server.kill();
-    let pin = "INSERT INTO pins SELECT 'r.0.' || id, id, 'diff', 0 FROM layers; SELECT changes()";
+    let pin = "INSERT INTO pins (id, layer, reason, created_at) SELECT 'r.0.' || id, id, 'diff', 0 FROM layers; SELECT changes()";
     let database = server.data_dir().join("mayfly.db");
     let output = Command::new("sqlite3").arg(&database).arg(pin).output();
     assert_eq!(told(&output.expect("sqlite3 starts")).0.trim(), "1");

@@ -27,7 +27,8 @@ pub(crate) async fn run(context: Context, simulate: bool) -> Result<Exit, Failur
     without_core_dumps();
     let mut signals = Signals::new()?;
     let config = &context.loaded.config;
-    if !simulate {
+    let role = config.serve.role;
+    if !simulate && role.has_engine() {
         door::root()?;
     }
     let held = tokio::select! {
@@ -66,7 +67,12 @@ async fn serve(
     HostDisk::new(path.clone(), config.disk).make_room();
     // Both are open before anything is started: a taken port is told at once, and commands that
     // come early wait for their answer.
-    let server = open(&path, &config.http.listen).await?;
+    // A worker is asked on its socket only: people ask the bot.
+    let listen = match config.serve.role.has_chats() {
+        true => &config.http.listen,
+        false => "off",
+    };
+    let server = open(&path, listen).await?;
     let requests = match config.takes_requests() {
         false => None,
         true => Some(open_hooks(&config.hooks.listen).await?),
@@ -151,7 +157,9 @@ async fn come_to_rest(running: &Running, drain: bool, signals: &mut Signals) {
         }
         if !running.supervisor.stop(GRACE).await {
             tracing::warn!("not everything ended within {} s", GRACE.as_secs());
+            return;
         }
+        running.leave().await;
     };
     tokio::select! {
         () = rest => {}

@@ -70,6 +70,10 @@ pub(super) fn merge(sources: &Sources) -> Merged {
         let value = Json::from(path.to_string_lossy());
         layers.leaf(&["data_dir"], value, &Origin::Flag("--data-dir"));
     }
+    if let Some(role) = sources.role {
+        let value = Json::from(role.to_string());
+        layers.leaf(&["serve", "role"], value, &Origin::Flag("--role"));
+    }
     let config = serde_json::from_value(layers.tree).expect("every leaf was tried");
     Merged {
         config,

@@ -1,7 +1,8 @@
 //! What a value must be beyond its type.
 
 use mayfly_orchestrator::{
-    agent::profile::Profile, db::Server, inbox::access::Access, snapshot::exclude::Excludes,
+    agent::profile::Profile, db::Server, inbox::access::Access, role::Role,
+    snapshot::exclude::Excludes,
 };
 
 use super::{
@@ -95,6 +96,7 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
         rules.profile(name, profile);
     }
     rules.chats(config);
+    rules.role(config);
     rules.faults
 }
 
@@ -202,6 +204,52 @@ impl Rules<'_> {
                     format!("there is no profile \"{profile}\": add [profiles.{profile}]")
                 });
             }
+        }
+    }
+
+    /// Several processes share rows and queue, and each has only the secrets it uses.
+    fn role(&mut self, config: &Config) {
+        let role = config.serve.role;
+        if role == Role::All {
+            return;
+        }
+        for (key, value, what) in [
+            (
+                "database.url",
+                &config.database.url,
+                "rows: name a PostgreSQL",
+            ),
+            ("queue.url", &config.queue.url, "queue: name a Redis"),
+        ] {
+            self.hold(key, !value.is_empty(), || {
+                format!(
+                    "role {role} shares its {what}, or run everything in one process (role all)"
+                )
+            });
+        }
+        let (slack, discord, telegram) = (&config.slack, &config.discord, &config.telegram);
+        for (key, token) in [
+            ("slack.bot_token", &slack.bot_token),
+            ("slack.app_token", &slack.app_token),
+            ("slack.signing_secret", &slack.signing_secret),
+            ("discord.bot_token", &discord.bot_token),
+            ("telegram.bot_token", &telegram.bot_token),
+        ] {
+            self.hold(key, role.has_chats() || token.is_empty(), || {
+                format!(
+                    "role {role} does not speak with platforms: give this token to the bot only"
+                )
+            });
+        }
+        let profiles = config.profiles.0.iter();
+        let keys = profiles.flat_map(|(name, profile)| {
+            let secret = profile.env.keys().filter(|key| is_secret(key));
+            secret.map(move |key| format!("profiles.{name}.env.{key}"))
+        });
+        for key in keys {
+            self.hold(&key, role.has_engine(), || {
+                format!("role {role} runs no agents: give this key to the workers only")
+            });
         }
     }
 

@@ -157,6 +157,21 @@ short_id! {
     BaseId, "base"
 }
 
+/// A random id is this once in 2^48.
+const PROMISED: &str = "000000000000";
+
+impl BaseId {
+    /// Stands for the base of an agent whose image was not looked at yet.
+    pub fn promised() -> BaseId {
+        BaseId(PROMISED.to_owned())
+    }
+
+    /// See [`BaseId::promised`].
+    pub fn is_promised(&self) -> bool {
+        self.0 == PROMISED
+    }
+}
+
 /// The SHA-256 of a blob's content, 64 lower-case hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     agent::profile::SHELL,
-    bases::BaseError,
+    bases::{BaseError, Beginning},
     clock,
     db::{agents::Agent, deliveries::Undelivered, orders::Ask, shown::ShownAgent},
     observe,
@@ -29,13 +29,13 @@ impl Commands {
             .get(&name)
             .ok_or_else(|| self.no_profile(&name))?;
         let reference = new.sandbox.as_ref().unwrap_or(&profile.sandbox);
-        let base = self.base_of(reference).await?;
+        let begins = self.begins(reference).await?;
         let agent = Agent {
             id: AgentId::new(),
             profile: name,
             sandbox: new.sandbox,
-            image: base.image,
-            base: base.id,
+            image: begins.image,
+            base: begins.base,
             head: None,
             forked_from: None,
             created_at: clock::unix_ms(),
@@ -51,12 +51,12 @@ impl Commands {
         let agent = self.row(old).await?;
         let profile = self.profiles.0.get(&agent.profile);
         let profile = profile.ok_or_else(|| self.no_profile(&agent.profile))?;
-        let base = self.base_of(&profile.sandbox).await?;
+        let begins = self.begins(&profile.sandbox).await?;
         let fresh = Agent {
             id: AgentId::new(),
             sandbox: None,
-            image: base.image,
-            base: base.id,
+            image: begins.image,
+            base: begins.base,
             head: None,
             forked_from: None,
             created_at: clock::unix_ms(),
@@ -96,6 +96,8 @@ impl Commands {
         let cost = self.keeper.cost_of(id).await?;
         let base_bytes = match shown.base_bytes {
             Some(known) => known,
+            // It lies on another host, or nowhere yet.
+            None if !self.store.base_dir(&shown.agent.base).is_dir() => 0,
             None => {
                 let measured = self.keeper.measure_base(&shown.agent.base).await;
                 measured.map_err(|error| internal(&error))?
@@ -263,19 +265,9 @@ impl Commands {
         not_found("profile", name, hint)
     }
 
-    async fn base_of(
-        &self,
-        reference: &SandboxRef,
-    ) -> Result<crate::db::agents::Base, RequestError> {
-        let image = self.images.resolve(reference).await.map_err(unavailable)?;
-        self.bases
-            .ensure(&image)
-            .await
-            .map_err(|error| match error {
-                BaseError::Backend(error) => unavailable(error),
-                BaseError::Store(error) => internal(&error),
-                BaseError::Db(error) => internal(&error),
-            })
+    async fn begins(&self, reference: &SandboxRef) -> Result<Beginning, RequestError> {
+        let begins = self.bases.beginning(reference).await;
+        begins.map_err(no_base)
     }
 }
 
@@ -285,6 +277,15 @@ fn undelivered_view(one: Undelivered) -> UndeliveredView {
         since: one.created_at,
         reason: one.reason,
         title: title(&one.begins),
+    }
+}
+
+pub(super) fn no_base(error: BaseError) -> RequestError {
+    match error {
+        BaseError::Backend(error) => unavailable(error),
+        BaseError::OnlyThere(_) => RequestError::Unavailable(error.to_string()),
+        BaseError::Store(error) => internal(&error),
+        BaseError::Db(error) => error.into(),
     }
 }
 

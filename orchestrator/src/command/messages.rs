@@ -33,7 +33,7 @@ impl Commands {
         judged.map_err(|error| RequestError::Invalid(error.to_string()))?;
         self.limits.check_count(send.files.len())?;
         self.row(agent).await?;
-        if let Some(sandbox) = &send.sandbox {
+        if let Some(sandbox) = send.sandbox.as_ref().filter(|_| self.role.has_engine()) {
             self.images.resolve(sandbox).await.map_err(unavailable)?;
         }
         let key = match send.idempotency_key {

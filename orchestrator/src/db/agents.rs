@@ -15,7 +15,7 @@ use super::{
     pins::kept_layers_on,
     query,
 };
-use crate::{clock, sandbox::BaseFacts};
+use crate::{bases::Beginning, clock, sandbox::BaseFacts};
 
 /// An agent's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,26 +135,72 @@ impl Db {
         Ok(Some(parse("bases", &id, "id", &id)?))
     }
 
-    /// Records a base whose folder is durable.
+    /// Records a base whose folder is durable. Answers the one that the image has from now on: where another
+    /// worker was first, that one's.
     pub async fn insert_base(
         &self,
         id: &BaseId,
         image: &str,
         facts: &BaseFacts,
-    ) -> Result<(), DbError> {
+    ) -> Result<Base, DbError> {
+        let mut tx = self.begin().await?;
+        let known = query(
+            "UPDATE bases SET used_at = $2, gone = 0 WHERE image = $1 AND id <> $3
+             RETURNING id, image, uid, gid",
+        )
+        .bind(image)
+        .bind(clock::unix_ms())
+        .bind(id.as_str())
+        .fetch_optional(&mut *tx)
+        .await?;
+        let row = match known {
+            Some(row) => row,
+            None => {
+                query(
+                    "INSERT INTO bases (id, image, uid, gid, notes, created_at, used_at)
+                 VALUES ($1, $2, $3, $4, $5, $6, $6)
+                 ON CONFLICT (id) DO UPDATE SET uid = excluded.uid, gid = excluded.gid,
+                   notes = excluded.notes, used_at = excluded.used_at, gone = 0
+                 RETURNING id, image, uid, gid",
+                )
+                .bind(id.as_str())
+                .bind(image)
+                .bind(i64::from(facts.uid))
+                .bind(i64::from(facts.gid))
+                .bind(serde_json::json!(facts.notes).to_string())
+                .bind(clock::unix_ms())
+                .fetch_one(&mut *tx)
+                .await?
+            }
+        };
+        let base = base(&row)?;
+        tx.commit().await?;
+        Ok(base)
+    }
+
+    /// The row that stands for the bases of agents whose image was not looked at yet.
+    pub async fn promise_base(&self) -> Result<BaseId, DbError> {
+        let id = BaseId::promised();
         query(
-            "INSERT INTO bases (id, image, uid, gid, notes, created_at, used_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $6)
-             ON CONFLICT (id) DO UPDATE SET uid = $3, gid = $4, notes = $5, used_at = $6, gone = 0",
+            "INSERT INTO bases (id, image, uid, gid, created_at, used_at) VALUES ($1, '', 0, 0, $2, $2)
+             ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at, gone = 0",
         )
         .bind(id.as_str())
-        .bind(image)
-        .bind(i64::from(facts.uid))
-        .bind(i64::from(facts.gid))
-        .bind(serde_json::json!(facts.notes).to_string())
         .bind(clock::unix_ms())
         .execute(self.writer())
         .await?;
+        Ok(id)
+    }
+
+    /// An agent that was promised a base has one.
+    pub async fn keep_promise(&self, agent: AgentId, begins: &Beginning) -> Result<(), DbError> {
+        query("UPDATE agents SET image = $2, base = $3 WHERE id = $1 AND base = $4")
+            .bind(agent.to_string())
+            .bind(&begins.image)
+            .bind(begins.base.as_str())
+            .bind(BaseId::promised().as_str())
+            .execute(self.writer())
+            .await?;
         Ok(())
     }
 

@@ -72,16 +72,18 @@ impl Db {
                 return Ok(None);
             }
         }
-        let pin = self.new_pin();
+        let (pin, me) = (self.new_pin(), self.member());
         for table in ["layers", "bases"] {
             // More than what is named: what came since is as young.
             let sql = format!(
-                "INSERT INTO pins (id, layer, reason, created_at)
-                 SELECT $1 || '.' || id, id, 'backup', {} FROM {table}",
+                "INSERT INTO pins (id, layer, reason, created_at, worker, epoch)
+                 SELECT $1 || '.' || id, id, 'backup', {}, $2, $3 FROM {table}",
                 clock::unix_ms()
             );
             sqlx::query(sqlx::AssertSqlSafe(sql))
                 .bind(&pin.id)
+                .bind(&me.id)
+                .bind(me.epoch)
                 .execute(&mut *tx)
                 .await?;
         }

@@ -58,6 +58,11 @@ pub enum DbError {
     /// PostgreSQL cannot be used.
     #[error(transparent)]
     Postgres(#[from] Refused),
+    /// The others go on without this process.
+    #[error(
+        "the other workers have declared this one dead, since its lease was over: it ends itself, and may be started again"
+    )]
+    Over,
     /// Only files can be copied as files.
     #[error(
         "the rows are in PostgreSQL: back them up with pg_dump, and the data dir with any tool that keeps owners and extended attributes, while mayfly is stopped"

@@ -1,11 +1,9 @@
-//! Who this installation is, and which start of its worker this is.
-
-use std::{path::PathBuf, time::Duration};
+//! Who this installation is.
 
 use mayfly_domain::InstallationId;
 use sqlx::Row as _;
 
-use super::{Db, DbError, Dialect, parse, query};
+use super::{Db, DbError, parse, query};
 use crate::{clock, sandbox::Names};
 
 /// The binding of a data dir to one place.
@@ -80,8 +78,8 @@ impl Db {
         Ok(())
     }
 
-    /// Makes the installation of an empty database, once.
-    pub async fn create_installation(&self, binding: &Binding) -> Result<InstallationId, DbError> {
+    /// Makes the installation of an empty database, once; answers the one that is there then.
+    pub async fn create_installation(&self, binding: &Binding) -> Result<Installation, DbError> {
         let id = InstallationId::new();
         let version = env!("CARGO_PKG_VERSION");
         query(
@@ -97,7 +95,8 @@ impl Db {
         .bind(clock::unix_ms())
         .execute(self.writer())
         .await?;
-        Ok(id)
+        let made = self.installation().await?;
+        made.ok_or(DbError::Sql(sqlx::Error::RowNotFound))
     }
 
     /// Binds a copied installation to its new place under a new id, so that it never touches what
@@ -105,13 +104,8 @@ impl Db {
     pub async fn adopt(&self, binding: &Binding) -> Result<InstallationId, DbError> {
         let id = InstallationId::new();
         let mut tx = self.begin().await?;
-        let nothing = Names {
-            container: String::new(),
-            volumes: Vec::new(),
-            sockets: PathBuf::new(),
-        };
         query("UPDATE ticks SET names = $1 WHERE removed_at IS NULL")
-            .bind(serde_json::to_string(&nothing).expect("names are plain"))
+            .bind(serde_json::to_string(&Names::none()).expect("names are plain"))
             .execute(&mut *tx)
             .await?;
         query("UPDATE installation SET id = $1, machine_id = $2, data_dir = $3, engine_id = NULL")
@@ -122,63 +116,5 @@ impl Db {
             .await?;
         tx.commit().await?;
         Ok(id)
-    }
-
-    /// Remembers the engine at its first answer.
-    pub async fn bind_engine(&self, engine: &str) -> Result<(), DbError> {
-        query("UPDATE installation SET engine_id = $1 WHERE engine_id IS NULL")
-            .bind(engine)
-            .execute(self.writer())
-            .await?;
-        Ok(())
-    }
-
-    /// A new start of a worker: its epoch. Ticks of its earlier epochs are dead.
-    pub async fn start_worker(&self, worker: &str, lease: Duration) -> Result<i64, DbError> {
-        let sql = format!(
-            "INSERT INTO workers (id, epoch, expires_at) VALUES ($1, 1, {} + $2)
-             ON CONFLICT (id) DO UPDATE SET epoch = workers.epoch + 1,
-               expires_at = excluded.expires_at
-             RETURNING epoch",
-            self.dialect.now()
-        );
-        let row = query(sqlx::AssertSqlSafe(sql))
-            .bind(worker)
-            .bind(lease.as_millis() as i64)
-            .fetch_one(self.writer())
-            .await?;
-        Ok(row.try_get(0)?)
-    }
-
-    /// Another process that works on this database, by its worker's name. A file has one at a time by its
-    /// folder's lock.
-    pub async fn other_worker(&self, than: &str) -> Result<Option<String>, DbError> {
-        if self.dialect == Dialect::Sqlite {
-            return Ok(None);
-        }
-        let sql = format!(
-            "SELECT id FROM workers WHERE id <> $1 AND expires_at > {} LIMIT 1",
-            self.dialect.now()
-        );
-        let row = query(sqlx::AssertSqlSafe(sql))
-            .bind(than)
-            .fetch_optional(self.reader())
-            .await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?)
-    }
-
-    /// Renews the one lease a worker holds for all its ticks. False if a later start took over.
-    pub async fn renew(&self, worker: &str, epoch: i64, lease: Duration) -> Result<bool, DbError> {
-        let sql = format!(
-            "UPDATE workers SET expires_at = {} + $3 WHERE id = $1 AND epoch = $2",
-            self.dialect.now()
-        );
-        let done = query(sqlx::AssertSqlSafe(sql))
-            .bind(worker)
-            .bind(epoch)
-            .bind(lease.as_millis() as i64)
-            .execute(self.writer())
-            .await?;
-        Ok(done.rows_affected() == 1)
     }
 }

@@ -3,7 +3,9 @@
 //! A reader's pin is held in memory, so that reading writes nothing: whoever looks up which layers
 //! stand for a state passes a gate that a collection closes from its reading to its commit, so
 //! nothing is forgotten between the look and the pin. An export's or backup's pin is rows, written
-//! in the transaction that finds the layers; a process that dies leaves them to the next start.
+//! in the transaction that finds the layers; a process that dies leaves them to its next start, or to
+//! whoever declares it dead. A layer that another worker forgets while it is read here keeps its folder
+//! here ([`Db::unread`]).
 //! Bases are pinned by their id, as layers are.
 
 use std::{
@@ -132,6 +134,19 @@ impl Db {
         Ok(Some(Pinned { states: found, pin }))
     }
 
+    /// Those of these layers that nobody reads here. Of one whose row is gone nobody begins to.
+    pub async fn unread<'a>(&self, layers: Vec<&'a LayerId>) -> Vec<&'a LayerId> {
+        if layers.is_empty() {
+            return layers;
+        }
+        // Whoever has looked before the row went has pinned by then.
+        drop(self.held.close().await);
+        let unread = layers.into_iter();
+        unread
+            .filter(|layer| !self.held.has(layer.as_str()))
+            .collect()
+    }
+
     /// A pin without rows; each row's id is the pin's, a dot, and anything.
     pub(super) fn new_pin(&self) -> Pin {
         Pin {
@@ -165,9 +180,11 @@ impl Db {
         tx.commit().await
     }
 
-    /// Removes the pins of readers of earlier starts: a data dir has one process at a time.
+    /// Removes the pins of readers whose start is over.
     pub async fn release_pins_of_the_dead(&self) -> Result<(), DbError> {
-        query("DELETE FROM pins WHERE id LIKE $1")
+        let sql = "DELETE FROM pins WHERE id LIKE $1 AND NOT EXISTS
+             (SELECT 1 FROM workers w WHERE w.id = pins.worker AND w.epoch = pins.epoch)";
+        query(sql)
             .bind(format!("{READER}%"))
             .execute(self.writer())
             .await?;

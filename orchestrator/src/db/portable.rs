@@ -97,13 +97,19 @@ impl Db {
         };
         let layers = states.iter().filter_map(|state| state.layer.as_ref());
         let names = layers.map(LayerId::as_str).chain([base.as_str()]);
+        let me = self.member();
         for (n, name) in names.enumerate() {
-            query("INSERT INTO pins (id, layer, reason, created_at) VALUES ($1, $2, 'export', $3)")
-                .bind(format!("{}.{n}", pin.id))
-                .bind(name)
-                .bind(clock::unix_ms())
-                .execute(&mut *tx)
-                .await?;
+            query(
+                "INSERT INTO pins (id, layer, reason, created_at, worker, epoch)
+                 VALUES ($1, $2, 'export', $3, $4, $5)",
+            )
+            .bind(format!("{}.{n}", pin.id))
+            .bind(name)
+            .bind(clock::unix_ms())
+            .bind(&me.id)
+            .bind(me.epoch)
+            .execute(&mut *tx)
+            .await?;
         }
         tx.commit().await?;
         Ok(Some(PinnedStates { states, pin }))

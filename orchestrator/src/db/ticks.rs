@@ -135,18 +135,21 @@ impl Db {
         Ok(ticks.pop())
     }
 
-    /// Open ticks of any earlier start: an embedded database has one process, whatever name its
-    /// worker had before, so their sandboxes are dead or dying.
-    pub async fn orphans(&self, worker: &str, epoch: i64) -> Result<Vec<Tick>, DbError> {
-        let clause =
-            format!("WHERE outcome IS NULL AND (worker <> $1 OR epoch < {epoch}) ORDER BY id");
-        self.select(&clause, worker).await
+    /// Open ticks of a start that is over: its worker began a later one, or was declared dead. Their
+    /// sandboxes are dead or dying.
+    pub async fn orphans(&self) -> Result<Vec<Tick>, DbError> {
+        let clause = "WHERE t.outcome IS NULL AND t.id <> $1 AND NOT EXISTS
+             (SELECT 1 FROM workers w WHERE w.id = t.worker AND w.epoch = t.epoch) ORDER BY t.id";
+        self.select(clause, "").await
     }
 
-    /// Closed ticks whose sandbox is not proved to be gone.
+    /// Closed ticks of this worker whose sandbox is not proved to be gone; a file's are all of one worker,
+    /// whatever name it had.
     pub async fn unremoved(&self) -> Result<Vec<Tick>, DbError> {
-        let clause = "WHERE removed_at IS NULL AND outcome IS NOT NULL AND outcome <> $1";
-        self.select(clause, "").await
+        let clause = "WHERE removed_at IS NULL AND outcome IS NOT NULL AND $1 IN ('', worker)";
+        let me = self.member().id;
+        let worker = if self.is_shared() { &*me } else { "" };
+        self.select(clause, worker).await
     }
 
     /// Everything that open ticks may have created.

@@ -20,7 +20,6 @@ use crate::{
     bell::Bell,
     clock,
     db::{Db, DbError, agents::Agent, arrivals::NewArrival, posts::Applied},
-    images::Images,
     observe,
     queue::Lanes,
     supervise::Supervisor,
@@ -63,8 +62,6 @@ pub struct Router {
     pub lanes: Lanes,
     /// What agents are made from.
     pub profiles: Arc<Profiles>,
-    /// Finds a profile's image.
-    pub images: Images,
     /// Makes what agents begin with.
     pub bases: Bases,
     /// Who may speak.
@@ -258,16 +255,14 @@ impl Router {
         let profile = profile.ok_or_else(|| {
             format!("the configuration has no profile \"{name}\": add it and restart")
         })?;
-        let image = self.images.resolve(&profile.sandbox).await;
-        let image = image.map_err(|error| observe::chain(&error))?;
-        let base = self.bases.ensure(&image).await;
-        let base = base.map_err(|error| observe::chain(&error))?;
+        let begins = self.bases.beginning(&profile.sandbox).await;
+        let begins = begins.map_err(|error| observe::chain(&error))?;
         Ok(Agent {
             id: AgentId::new(),
             profile: name.to_owned(),
             sandbox: None,
-            image: base.image,
-            base: base.id,
+            image: begins.image,
+            base: begins.base,
             head: None,
             forked_from: None,
             created_at: clock::unix_ms(),

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use mayfly_domain::chat::{CallError, Platform};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{faults, supervise::Supervisor};
+use crate::{faults, hold::Sending, supervise::Supervisor};
 
 /// How long a call under way may go on when the process comes to rest.
 const GRACE: Duration = Duration::from_secs(5);
@@ -24,13 +24,19 @@ pub(super) enum NoResult {
 pub(super) struct Caller {
     pub(super) platform: Arc<dyn Platform>,
     supervisor: Supervisor,
+    sending: Sending,
 }
 
 impl Caller {
-    pub(super) fn new(platform: Arc<dyn Platform>, supervisor: Supervisor) -> Self {
+    pub(super) fn new(
+        platform: Arc<dyn Platform>,
+        supervisor: Supervisor,
+        sending: Sending,
+    ) -> Self {
         Caller {
             platform,
             supervisor,
+            sending,
         }
     }
 
@@ -48,10 +54,14 @@ impl Caller {
         patience: Duration,
         what: impl FnOnce(Arc<dyn Platform>) -> BoxFuture<'static, Result<T, CallError>>,
     ) -> Result<T, NoResult> {
+        let stopping = self.supervisor.stopping();
+        let allowed = stopping.run_until_cancelled(self.sending.allowed());
+        if allowed.await.is_none() {
+            return Err(NoResult::Rest);
+        }
         faults::point("deliver.before");
         let work = what(self.platform.clone());
         let mut call = AbortOnDropHandle::new(self.supervisor.task("delivery", work));
-        let stopping = self.supervisor.stopping();
         let rest = async {
             stopping.cancelled().await;
             tokio::time::sleep(GRACE).await;
@@ -62,6 +72,10 @@ impl Caller {
             }),
             () = tokio::time::sleep(patience) => {
                 let told = format!("no answer within {} ms", patience.as_millis());
+                Err(CallError::Unknown(told))
+            }
+            () = self.sending.over() => {
+                let told = "the lease was over before it answered".to_owned();
                 Err(CallError::Unknown(told))
             }
             () = rest => return Err(NoResult::Rest),

@@ -24,8 +24,8 @@ use mayfly_domain::{InstallationId, SandboxRef};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::{
-    Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, Removal,
-    SandboxSpec,
+    Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, Owner,
+    Removal, SandboxSpec,
 };
 use crate::{clock::Lease, supervise::Supervisor};
 use connect::Connection;
@@ -33,6 +33,8 @@ use paths::Paths;
 
 /// Label of everything created: whose it is.
 pub const INSTALLATION_LABEL: &str = "mayfly.installation";
+/// Label of everything created: by which worker.
+pub const WORKER_LABEL: &str = "mayfly.worker";
 /// Label of everything a tick created.
 pub const TICK_LABEL: &str = "mayfly.tick";
 
@@ -114,12 +116,12 @@ impl Backend for Docker {
 
     async fn extract_base(
         &self,
-        installation: InstallationId,
+        owner: &Owner,
         image: &Image,
         slots: &[(String, String)],
         into: &Path,
     ) -> Result<BaseFacts, BackendError> {
-        self.copy_base(installation, image, slots, into).await
+        self.copy_base(owner, image, slots, into).await
     }
 
     async fn keep(&self, installation: InstallationId, image: &str) -> Result<Kept, BackendError> {
@@ -150,7 +152,7 @@ impl Backend for Docker {
         self.tear_down(names, patience).await
     }
 
-    async fn found(&self, installation: InstallationId) -> Result<Vec<Found>, BackendError> {
-        self.list(installation).await
+    async fn found(&self, owner: &Owner) -> Result<Vec<Found>, BackendError> {
+        self.list(owner).await
     }
 }

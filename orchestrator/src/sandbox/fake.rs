@@ -25,8 +25,8 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, Removal,
-    SandboxSpec, control, sockets,
+    Backend, BackendError, BaseFacts, Engine, Found, Image, Kept, Live, Names, Origin, Owner,
+    Removal, SandboxSpec, control, sockets,
 };
 use crate::{clock::Lease, supervise::Supervisor};
 use guest::Guest;
@@ -83,13 +83,13 @@ pub struct Fake {
 struct State {
     script: Script,
     containers: HashMap<String, Container>,
-    volumes: HashMap<String, InstallationId>,
+    volumes: HashMap<String, Owner>,
     kept: HashSet<(InstallationId, String)>,
 }
 
 #[derive(Debug)]
 struct Container {
-    installation: InstallationId,
+    owner: Owner,
     /// Cancelled by a removal: the sandbox ends without keeping anything.
     killed: CancellationToken,
     guest: Option<tokio::task::JoinHandle<()>>,
@@ -238,12 +238,12 @@ impl Backend for Fake {
 
     async fn extract_base(
         &self,
-        installation: InstallationId,
+        owner: &Owner,
         image: &Image,
         slots: &[(String, String)],
         into: &Path,
     ) -> Result<BaseFacts, BackendError> {
-        self.keep(installation, &image.id).await?;
+        self.keep(owner.installation, &image.id).await?;
         let write = || -> std::io::Result<()> {
             for (slot, _) in slots {
                 let folder = into.join(slot);
@@ -327,7 +327,7 @@ impl Backend for Fake {
             }
             let killed = CancellationToken::new();
             for volume in &spec.names.volumes {
-                state.volumes.insert(volume.clone(), spec.installation);
+                state.volumes.insert(volume.clone(), spec.owner.clone());
             }
             let broken = state.script.broken.contains(&spec.image.id);
             let starts = state.script.start_fails == 0 && !broken;
@@ -338,7 +338,7 @@ impl Backend for Fake {
                     .task("simulated sandbox", guest.run(theirs, supervisor))
             });
             let container = Container {
-                installation: spec.installation,
+                owner: spec.owner.clone(),
                 killed,
                 guest,
             };
@@ -393,15 +393,15 @@ impl Backend for Fake {
         }
     }
 
-    async fn found(&self, installation: InstallationId) -> Result<Vec<Found>, BackendError> {
+    async fn found(&self, owner: &Owner) -> Result<Vec<Found>, BackendError> {
         let state = self.up()?;
         let containers = state.containers.iter();
         let containers = containers
-            .filter(|(_, container)| container.installation == installation)
+            .filter(|(_, container)| container.owner == *owner)
             .map(|(name, _)| Found::Container(name.clone()));
         let volumes = state.volumes.iter();
         let volumes = volumes
-            .filter(|(_, owner)| **owner == installation)
+            .filter(|(_, made_by)| *made_by == owner)
             .map(|(name, _)| Found::Volume(name.clone()));
         Ok(containers.chain(volumes).collect())
     }

@@ -8,7 +8,7 @@ use std::{
 use mayfly_domain::{InstallationId, Limits, TickId};
 use serde::{Deserialize, Serialize};
 
-use super::Image;
+use super::{Image, Owner};
 use crate::snapshot::Slot;
 
 /// Everything one sandbox may leave behind, recorded before it is created. Unique per attempt.
@@ -40,6 +40,15 @@ impl Names {
         }
     }
 
+    /// Of nothing.
+    pub fn none() -> Names {
+        Names {
+            container: String::new(),
+            volumes: Vec::new(),
+            sockets: PathBuf::new(),
+        }
+    }
+
     /// The prefix of every name of an installation.
     pub fn prefix(installation: InstallationId) -> String {
         format!("mayfly-{}-", installation.short())
@@ -64,8 +73,8 @@ pub struct SlotMount {
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {
-    /// Label of everything created.
-    pub installation: InstallationId,
+    /// Labels of everything created.
+    pub owner: Owner,
     /// Label of everything created.
     pub tick: TickId,
     /// What will be created.

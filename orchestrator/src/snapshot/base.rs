@@ -40,6 +40,16 @@ impl Store {
         durable::folder(&self.data_dir.join("u"))
     }
 
+    /// Gives a finished base another name; where one has it already, this one goes.
+    pub fn rename_base(&self, from: &BaseId, to: &BaseId) -> Result<(), StoreError> {
+        let (old, new) = (self.base_dir(from), self.base_dir(to));
+        if new.is_dir() {
+            return self.throw_away(&old);
+        }
+        ops::rename_path(&old, &new).map_err(|error| StoreError::io(&old, error))?;
+        durable::folder(&self.data_dir.join("b"))
+    }
+
     /// All finished bases, in no order.
     pub fn list_bases(&self) -> Result<Vec<BaseId>, StoreError> {
         ids_in(&self.data_dir.join("b"))

@@ -114,7 +114,7 @@ fn spec(tools: &Tools, job: &Job, slots: Vec<SlotMount>) -> SandboxSpec {
     let base = tools.store.base_dir(&job.base.id);
     let limits = job.profile.limits.clone();
     SandboxSpec {
-        installation: tools.installation,
+        owner: tools.owner.clone(),
         tick: job.claim.tick,
         names: job.claim.names.clone(),
         image: job.image.clone(),

@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use mayfly_domain::SandboxRef;
 use mayfly_init::protocol::{Exit, Signal};
-use mayfly_orchestrator::sandbox::BackendError;
+use mayfly_orchestrator::sandbox::{BackendError, Owner};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::stage::{Stage, chain, feed, program, sh, until_exit};
@@ -255,10 +255,16 @@ pub(crate) async fn cl_02_a_running_sandbox_is_found_and_removed(stage: Stage) {
         .start(program(&["sleep", "600"]))
         .await
         .unwrap();
-    let found = stage.backend.found(stage.installation).await.unwrap();
+    let found = stage.backend.found(&stage.owner()).await.unwrap();
     assert_eq!(found.len(), 2, "{found:?}");
-    let other = mayfly_domain::InstallationId::new();
-    assert_eq!(stage.backend.found(other).await.unwrap(), []);
+    let another = Owner {
+        installation: mayfly_domain::InstallationId::new(),
+        ..stage.owner()
+    };
+    // Another installation's, and another worker's of this one.
+    for other in [another, stage.owned_by("other")] {
+        assert_eq!(stage.backend.found(&other).await.unwrap(), []);
+    }
     stage.remove(&attempt).await;
     stage.nothing_left().await;
 }
@@ -274,7 +280,7 @@ pub(crate) async fn a_base_belongs_to_the_agent(stage: Stage) {
     fs::create_dir(&into).unwrap();
     let facts = stage
         .backend
-        .extract_base(stage.installation, &stage.image, &slots, &into)
+        .extract_base(&stage.owner(), &stage.image, &slots, &into)
         .await;
     let facts = facts.unwrap_or_else(|error| panic!("{}", chain(&error)));
     assert_eq!((facts.uid, facts.gid), (1000, 1000));

@@ -32,7 +32,7 @@ async fn extracted(built: &Built) -> Extracted {
     ];
     let facts = stage
         .backend
-        .extract_base(stage.installation, &stage.image, &slots, &into)
+        .extract_base(&stage.owner(), &stage.image, &slots, &into)
         .await;
     Extracted { stage, into, facts }
 }

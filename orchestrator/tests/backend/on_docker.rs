@@ -91,7 +91,7 @@ async fn cl_02_containers_in_every_state_are_found_and_removed() {
             client.pause_container(&name).await.unwrap();
         }
     }
-    let found = stage.backend.found(stage.installation).await.unwrap();
+    let found = stage.backend.found(&stage.owner()).await.unwrap();
     assert_eq!(found.len(), all.len(), "{found:?}");
     for one in found {
         let Found::Container(container) = one else {
@@ -353,7 +353,7 @@ async fn a_base_has_the_images_files_with_owners_and_links() {
     std::fs::create_dir(&into).unwrap();
     let facts = stage
         .backend
-        .extract_base(stage.installation, &stage.image, &slots, &into)
+        .extract_base(&stage.owner(), &stage.image, &slots, &into)
         .await;
     assert_eq!(
         facts

@@ -13,7 +13,7 @@ use mayfly_init::protocol::{Exit, Start, Stream};
 use mayfly_orchestrator::{
     clock::{Lease, RENEWAL, boot_time},
     sandbox::{
-        Backend, Control, Image, Live, Names, Notices, SandboxSpec, SlotMount,
+        Backend, Control, Image, Live, Names, Notices, Owner, SandboxSpec, SlotMount,
         control::Event,
         docker::{Docker, DockerOptions},
         fake::Fake,
@@ -118,6 +118,19 @@ impl Stage {
         }
     }
 
+    /// Whose labels everything carries.
+    pub(crate) fn owner(&self) -> Owner {
+        self.owned_by("w")
+    }
+
+    /// The same of another worker of this installation.
+    pub(crate) fn owned_by(&self, worker: &str) -> Owner {
+        Owner {
+            installation: self.installation,
+            worker: worker.to_owned(),
+        }
+    }
+
     /// A fresh attempt with one slot `/work` on an empty lower.
     pub(crate) fn attempt(&self) -> Attempt {
         let id = TickId::new();
@@ -156,7 +169,7 @@ impl Stage {
         fs::write(&group, "root:x:0:\nagent:x:1000:\n").unwrap();
         let container = format!("{}{}", Names::prefix(self.installation), tick.short());
         let spec = SandboxSpec {
-            installation: self.installation,
+            owner: self.owner(),
             tick,
             names: Names {
                 volumes: vec![format!("{container}-work")],
@@ -236,7 +249,7 @@ impl Stage {
 
     /// Every test ends with this.
     pub(crate) async fn nothing_left(self) {
-        let left = self.backend.found(self.installation).await.expect("a list");
+        let left = self.backend.found(&self.owner()).await.expect("a list");
         assert_eq!(left, []);
         let sockets = format!("/run/mayfly/{}", self.installation.short());
         fs::remove_dir(sockets).ok();

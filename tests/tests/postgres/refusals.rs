@@ -57,10 +57,10 @@ async fn each_reason_is_one_sentence_with_the_way_out() {
     assert!(told.starts_with("no PostgreSQL answers at"), "{told}");
 }
 
-/// One data dir at a time: who adopts a database is refused while another process works on it, and not
-/// after that one has ended.
+/// Two processes share a database by sharing the queue too; and a copied data dir is its original's worker, so it
+/// is adopted after that one's end only.
 #[test]
-fn a_database_in_use_is_not_adopted() {
+fn a_worker_that_lives_is_not_adopted() {
     let cluster = Cluster::start(&[]);
     let url = cluster.database("mayfly");
     let program = || {
@@ -69,7 +69,17 @@ fn a_database_in_use_is_not_adopted() {
     };
     let (mut first, second) = (program(), program());
     first.start();
-    std::fs::create_dir(second.data_dir()).expect("a folder");
+    let listed = second.mayfly(&["serve", "--simulate"]);
+    let said = String::from_utf8_lossy(&listed.stderr).into_owned();
+    assert!(
+        !listed.status.success() && said.contains("[queue] url"),
+        "{said}"
+    );
+    std::fs::copy(
+        first.data_dir().join("worker"),
+        second.data_dir().join("worker"),
+    )
+    .expect("a copy");
     let adopt = || {
         let done = second.mayfly(&["adopt"]);
         (
@@ -85,4 +95,10 @@ fn a_database_in_use_is_not_adopted() {
     assert!(first.stop().success());
     let (adopted, said) = adopt();
     assert!(adopted, "{said}");
+    let (adopted, said) = adopt();
+    assert!(!adopted && said.contains("nothing to adopt"), "{said}");
+    // The original has no worker left.
+    let refused = first.mayfly(&["agent", "list"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("mayfly adopt"), "{said}");
 }

@@ -3,6 +3,11 @@
 use std::time::{Duration, Instant};
 
 use mayfly_domain::Mark;
+use mayfly_orchestrator::db::{
+    Db,
+    installation::Binding,
+    workers::{QueueKind, Started},
+};
 use mayfly_tests::postgres;
 use tokio::time::timeout;
 
@@ -13,6 +18,19 @@ fn mark(value: &str) -> Mark {
         platform: "chat".to_owned(),
         name: "at".to_owned(),
         value: value.to_owned(),
+    }
+}
+
+async fn start(db: &Db, worker: &str) -> i64 {
+    let binding = Binding {
+        machine_id: "machine".to_owned(),
+        data_dir: format!("/{worker}"),
+    };
+    let lease = Duration::from_secs(30);
+    let started = db.start_worker(worker, &binding, QueueKind::Shared, lease);
+    match started.await.unwrap() {
+        Started::Epoch(epoch) => epoch,
+        Started::Alone(other) => panic!("{other} is in the way"),
     }
 }
 
@@ -42,7 +60,7 @@ async fn p3_a_writer_waits_for_the_transaction_of_another_process_and_sees_what_
         } else {
             other.clone()
         };
-        async move { db.start_worker("w", Duration::from_secs(30)).await.unwrap() }
+        async move { start(&db, "w").await }
     }));
     let mut epochs = epochs.await;
     epochs.sort_unstable();
@@ -80,7 +98,7 @@ async fn ev_07_a_process_that_freezes_in_a_transaction_loses_it() {
 async fn a_lease_is_by_the_clock_of_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let db = open(&postgres::url_of(folder.path())).await;
-    let epoch = db.start_worker("w", Duration::from_secs(30)).await.unwrap();
+    let epoch = start(&db, "w").await;
     assert!(
         db.renew("w", epoch, Duration::from_secs(3600))
             .await
@@ -98,5 +116,53 @@ async fn a_lease_is_by_the_clock_of_the_server() {
             .unwrap()
     );
     db.close().await;
+    postgres::forget(folder.path());
+}
+
+/// A worker whose lease is long over is dead for the others, and writes nothing when it comes back; one whose
+/// lease is a moment over is left alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn p2_who_was_declared_dead_writes_nothing_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = postgres::url_of(folder.path());
+    let (frozen, other) = (open(&url).await, open(&url).await);
+    let epoch = start(&frozen, "frozen").await;
+    start(&other, "other").await;
+    let names = ["telegram:1".to_owned(), "chats".to_owned()];
+    assert_eq!(frozen.hold(&names).await.unwrap(), None);
+    let has = other.hold(&names[1..]).await.unwrap();
+    assert_eq!(has.as_deref(), Some("frozen"));
+    let over_since = |seconds: i64| {
+        let sql = format!(
+            "UPDATE workers SET expires_at = CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - {seconds}000
+             WHERE id = 'frozen'"
+        );
+        postgres::sql(folder.path(), &sql);
+    };
+    over_since(4);
+    assert_eq!(other.declare_dead().await.unwrap(), Vec::<String>::new());
+    frozen.take_events(&[], Some(&mark("1"))).await.unwrap();
+    over_since(5);
+    assert_eq!(other.declare_dead().await.unwrap(), ["frozen"]);
+    assert_eq!(other.declare_dead().await.unwrap(), Vec::<String>::new());
+    let written = frozen.take_events(&[], Some(&mark("2"))).await;
+    let told = written.expect_err("it is dead").to_string();
+    assert!(told.contains("declared this one dead"), "{told}");
+    let lease = Duration::from_secs(30);
+    assert!(!frozen.renew("frozen", epoch, lease).await.unwrap());
+    assert_eq!(other.mark("chat", "at").await.unwrap().unwrap().0, "1");
+    assert_eq!(
+        other.hold(&names).await.unwrap(),
+        None,
+        "its names are free"
+    );
+    // A later start of it is alive, and waits for what another has now.
+    let again = open(&url).await;
+    assert!(start(&again, "frozen").await > epoch + 1);
+    let has = again.hold(&names).await.unwrap();
+    assert_eq!(has.as_deref(), Some("other"));
+    for db in [frozen, other, again] {
+        db.close().await;
+    }
     postgres::forget(folder.path());
 }

@@ -11,11 +11,12 @@ use std::{
 use mayfly_domain::{AgentId, BaseId, LayerId, SandboxRef, TickId};
 
 use super::{
-    super::agents::unavailable, Commands, RequestError, blocking, internal, made, renew::renew,
+    super::agents::{no_base, unavailable},
+    Commands, RequestError, blocking, internal, made,
+    renew::renew,
     transcripts_of,
 };
 use crate::{
-    bases::BaseError,
     db::{agents::Base, portable::NewHistory},
     observe,
     snapshot::{
@@ -174,12 +175,7 @@ impl Commands {
             };
             let image = self.images.resolve(&reference).await.map_err(unavailable)?;
             let base = self.bases.ensure(&image).await;
-            let base = base.map_err(|error| match error {
-                BaseError::Backend(error) => unavailable(error),
-                BaseError::Store(error) => internal(&error),
-                BaseError::Db(error) => internal(&error),
-            })?;
-            return Ok((base.id, true));
+            return Ok((base.map_err(no_base)?.id, true));
         }
         let Some(here) = here else {
             return Ok((BaseId::new(), false));

@@ -18,16 +18,15 @@ use bollard::{
     },
 };
 use futures_util::TryStreamExt;
-use mayfly_domain::InstallationId;
 
 use super::{
     Docker,
     connect::status,
-    create::{self, installation_label, volume_mount},
+    create::{self, owner_labels, volume_mount},
     failed_io, passwd,
     sanitise::sanitise,
 };
-use crate::sandbox::{BackendError, BaseFacts, Image, Names};
+use crate::sandbox::{BackendError, BaseFacts, Image, Names, Owner};
 
 /// Largest passwd or group that is taken.
 const MOST_BYTES: usize = 1 << 20;
@@ -38,16 +37,16 @@ const HOME: &str = "/home/agent";
 impl Docker {
     pub(super) async fn copy_base(
         &self,
-        installation: InstallationId,
+        owner: &Owner,
         image: &Image,
         slots: &[(String, String)],
         into: &Path,
     ) -> Result<BaseFacts, BackendError> {
         let paths: Vec<&str> = slots.iter().map(|(_, path)| path.as_str()).collect();
         create::covers(image, &paths)?;
-        self.tag(installation, &image.id).await?;
+        self.tag(owner.installation, &image.id).await?;
         let attempt = uuid::Uuid::new_v4().simple().to_string();
-        let prefix = Names::prefix(installation);
+        let prefix = Names::prefix(owner.installation);
         let container = format!("{prefix}base-{}", &attempt[..12]);
         let names = Names {
             volumes: slots
@@ -57,9 +56,7 @@ impl Docker {
             container,
             sockets: into.join("no-sockets"),
         };
-        let read = self
-            .copy_folders(installation, image, slots, into, &names)
-            .await;
+        let read = self.copy_folders(owner, image, slots, into, &names).await;
         let gone = self
             .tear_down(&names, std::time::Duration::from_secs(30))
             .await;
@@ -101,13 +98,13 @@ impl Docker {
 
     async fn copy_folders(
         &self,
-        installation: InstallationId,
+        owner: &Owner,
         image: &Image,
         slots: &[(String, String)],
         into: &Path,
         names: &Names,
     ) -> Result<(String, String), BackendError> {
-        let labels = installation_label(installation);
+        let labels = owner_labels(owner);
         let paths = self.paths().await?;
         let mut mounts: Vec<Mount> = Vec::new();
         for ((slot, path), volume) in slots.iter().zip(&names.volumes) {

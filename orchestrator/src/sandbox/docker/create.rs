@@ -7,13 +7,12 @@ use bollard::models::{
     MountBindOptionsPropagationEnum, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig,
     ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
-use mayfly_domain::InstallationId;
 use mayfly_init::arguments::{Arguments, PROGRAM, SOCKETS};
 
-use super::{INSTALLATION_LABEL, TICK_LABEL, seccomp};
+use super::{INSTALLATION_LABEL, TICK_LABEL, WORKER_LABEL, seccomp};
 use crate::{
     clock::STALE,
-    sandbox::{BackendError, Image, SandboxSpec, SlotMount},
+    sandbox::{BackendError, Image, Owner, SandboxSpec, SlotMount},
 };
 
 /// Mount options travel in one page.
@@ -113,13 +112,19 @@ fn host(spec: &SandboxSpec, mounts: Vec<Mount>) -> Result<HostConfig, BackendErr
 }
 
 fn labels(spec: &SandboxSpec) -> HashMap<String, String> {
-    let mut labels = installation_label(spec.installation);
+    let mut labels = owner_labels(&spec.owner);
     labels.insert(TICK_LABEL.to_owned(), spec.tick.to_string());
     labels
 }
 
-pub(super) fn installation_label(installation: InstallationId) -> HashMap<String, String> {
-    HashMap::from([(INSTALLATION_LABEL.to_owned(), installation.to_string())])
+pub(super) fn owner_labels(owner: &Owner) -> HashMap<String, String> {
+    HashMap::from([
+        (
+            INSTALLATION_LABEL.to_owned(),
+            owner.installation.to_string(),
+        ),
+        (WORKER_LABEL.to_owned(), owner.worker.clone()),
+    ])
 }
 
 fn mebibytes(count: u64) -> i64 {
@@ -296,14 +301,17 @@ fn below(path: &str, folder: &str) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use mayfly_domain::{Limits, TickId};
+    use mayfly_domain::{InstallationId, Limits, TickId};
 
     use super::*;
     use crate::sandbox::Names;
 
     fn spec(volumes: &[&str]) -> SandboxSpec {
         SandboxSpec {
-            installation: InstallationId::new(),
+            owner: Owner {
+                installation: InstallationId::new(),
+                worker: "w".to_owned(),
+            },
             tick: TickId::new(),
             names: Names {
                 container: "c".into(),

@@ -1,0 +1,92 @@
+//! What one process of an installation does at a time: speaking with a platform by one token, applying what it
+//! says, answering. Whoever has the names in the database does it, until its worker's lease is over.
+//!
+//! The lease is counted from when its renewal was sent. Once it is stale nothing is sent any more, and that is
+//! long before another process may take the names.
+
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::Lease,
+    db::Db,
+    observe,
+    trouble::{Source, Trouble},
+};
+
+/// Between two looks whether the names are free, and whether the lease is fresh.
+const POLL: Duration = Duration::from_millis(500);
+
+/// The name under which one process does what is done for all platforms together.
+pub const CHATS: &str = "chats";
+
+/// What stands for a platform's token, which is not to be read from the database.
+pub fn name_of(platform: &str, token: &str) -> String {
+    let hash = hex::encode(Sha256::digest(token));
+    format!("{platform}:{}", &hash[..16])
+}
+
+/// The right to send, as long as the worker's lease is fresh; always where there is one process.
+#[derive(Debug, Clone, Default)]
+pub struct Sending(Option<Lease>);
+
+impl Sending {
+    /// By this lease, where others may take over.
+    pub fn new(lease: &Lease, db: &Db) -> Sending {
+        Sending(db.is_shared().then(|| lease.clone()))
+    }
+
+    /// Whether it may be sent now.
+    pub fn may(&self) -> bool {
+        self.0.as_ref().is_none_or(Lease::fresh)
+    }
+
+    /// Waits until it may be sent.
+    pub async fn allowed(&self) {
+        while !self.may() {
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Waits until it may not be sent any more.
+    pub async fn over(&self) {
+        while self.may() {
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+/// Waits until this process has all of the names; says once who has them. False where it came to rest. Legal
+/// on a shared database.
+pub async fn take(
+    db: &Db,
+    names: &[String],
+    trouble: &Trouble,
+    stopping: &CancellationToken,
+) -> bool {
+    while !stopping.is_cancelled() {
+        match db.hold(names).await {
+            Ok(None) => {
+                trouble.clear(Source::Hold);
+                return true;
+            }
+            Ok(Some(worker)) => trouble.raise(Source::Hold, told(&worker)),
+            Err(error) => {
+                tracing::warn!(
+                    error = observe::chain(&error),
+                    "who speaks with the platforms is not known"
+                );
+            }
+        }
+        let _ = stopping.run_until_cancelled(tokio::time::sleep(POLL)).await;
+    }
+    false
+}
+
+fn told(worker: &str) -> String {
+    format!(
+        "another mayfly (worker {worker}) speaks with the chat platforms: this one waits for its end and takes over then"
+    )
+}
