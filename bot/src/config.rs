@@ -15,6 +15,7 @@ use std::{fmt, path::PathBuf};
 use mayfly_domain::AttachmentLimits;
 use mayfly_orchestrator::{
     agent::profile::Profiles,
+    depot::StoreConfig,
     queue::QueueConfig,
     retention::Retention,
     role::Role,
@@ -38,6 +39,7 @@ pub struct Config {
     pub http: HttpSection,
     pub hooks: HooksSection,
     pub queue: QueueConfig,
+    pub store: StoreConfig,
     pub worker: WorkerConfig,
     pub disk: DiskConfig,
     pub attachments: AttachmentLimits,
@@ -59,6 +61,7 @@ impl Default for Config {
             http: HttpSection::default(),
             hooks: HooksSection::default(),
             queue: QueueConfig::default(),
+            store: StoreConfig::default(),
             worker: WorkerConfig::default(),
             disk: DiskConfig::default(),
             attachments: AttachmentLimits::default(),

@@ -50,7 +50,7 @@ impl StartError {
                 Cause::Db(DbError::Postgres(_)) => Exit::Configuration,
                 Cause::Db(DbError::Sql(_) | DbError::Row { .. }) => Exit::Internal,
                 Cause::Reconcile(_) => Exit::Internal,
-                Cause::Queue(_) | Cause::TooLarge(_) => Exit::Configuration,
+                Cause::Queue(_) | Cause::TooLarge(_) | Cause::Depot(_) => Exit::Configuration,
                 Cause::InUse { .. } | Cause::Alone { .. } => Exit::Unavailable,
                 Cause::Store(StoreError::Io { .. }) => Exit::DataDir,
                 _ => Exit::DataDir,
@@ -105,6 +105,7 @@ pub async fn start(
     let service = Service::start(Parts {
         data_dir: path,
         queue: config.queue.clone(),
+        store: config.store.clone(),
         database,
         worker: config.worker,
         disk: config.disk,

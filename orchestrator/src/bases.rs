@@ -14,6 +14,7 @@ use crate::{
         Db, DbError,
         agents::{Agent, Base},
     },
+    depot::{DepotError, Travel},
     faults,
     images::Images,
     sandbox::{Backend, BackendError, BaseFacts, Image, Owner},
@@ -32,6 +33,9 @@ pub enum BaseError {
     /// The row.
     #[error(transparent)]
     Db(#[from] DbError),
+    /// The layer store.
+    #[error(transparent)]
+    Depot(#[from] DepotError),
     /// It came with an import, so no image has it.
     #[error(
         "base {0} came with an import and lies only where that was: bring b/{0} over from there"
@@ -65,6 +69,8 @@ pub struct Bases {
     pub making: Arc<RwLock<()>>,
     /// Whether there is an engine.
     pub has_engine: bool,
+    /// The way of bases between workers.
+    pub travel: Travel,
     /// Two of one image would be made twice.
     pub one_at_a_time: Arc<Mutex<()>>,
 }
@@ -86,7 +92,7 @@ impl Bases {
     }
 
     /// The agent with a base that lies here. Where it was promised one it gets it, in its own image or its
-    /// `profile`'s; what another worker has extracted is extracted here too.
+    /// `profile`'s; what another worker has extracted comes from the layer store, or is extracted here too.
     pub async fn bring(&self, agent: Agent, profile: &SandboxRef) -> Result<Agent, BaseError> {
         if agent.base.is_promised() {
             let reference = agent.sandbox.as_ref().unwrap_or(profile);
@@ -101,7 +107,11 @@ impl Bases {
         if self.is_here(&agent.base) {
             return Ok(agent);
         }
-        let Base { image, id, .. } = self.db.base(&agent.base).await?;
+        let base = self.db.base(&agent.base).await?;
+        if self.travel.fetch_base(&base).await? {
+            return Ok(agent);
+        }
+        let Base { image, id, .. } = base;
         if image != agent.image {
             return Err(BaseError::OnlyThere(id));
         }

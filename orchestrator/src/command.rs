@@ -23,6 +23,7 @@ use crate::{
     blobs::Blobs,
     clock,
     db::{Db, DbError, ticks::Tick},
+    depot,
     images::Images,
     inbox::{DurableInbox, route::Accesses},
     observe,
@@ -148,6 +149,7 @@ pub struct Commands {
     /// Two imports of one archive must not both find its ids free.
     importing: Arc<Mutex<()>>,
     travel: Arc<portable::Travel>,
+    depot: depot::Travel,
 }
 
 impl Commands {
@@ -181,6 +183,7 @@ impl Commands {
             supervisor: tools.supervisor.clone(),
             importing: Arc::default(),
             travel: Arc::default(),
+            depot: tools.travel.clone(),
         }
     }
 

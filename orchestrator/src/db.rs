@@ -12,6 +12,7 @@ pub mod attachments;
 pub mod claims;
 pub mod copy;
 pub mod deliveries;
+pub mod depot;
 mod digits;
 pub mod endings;
 mod error;

@@ -4,6 +4,7 @@ pub mod agent;
 pub mod backup;
 pub mod bases;
 pub mod command;
+pub mod depot;
 pub mod gateway;
 pub mod hold;
 pub mod images;

@@ -6,6 +6,7 @@ use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use mayfly_domain::{AttachmentLimits, InstallationId};
@@ -25,6 +26,7 @@ use crate::{
         installation::{Binding, version},
         workers::Started,
     },
+    depot::{Objects, StoreConfig, Travel},
     engine::BoundEngine,
     faults,
     hold::{self, Sending},
@@ -50,6 +52,9 @@ use crate::{
     },
 };
 
+/// How long a start waits for the layer store's first answer.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+
 /// What a service is made from.
 pub struct Parts {
     /// Locked by the caller for as long as the service lives.
@@ -62,6 +67,8 @@ pub struct Parts {
     pub worker: WorkerConfig,
     /// Limits on the host's disk.
     pub disk: DiskConfig,
+    /// Where layers go that several workers share.
+    pub store: StoreConfig,
     /// What people may attach.
     pub attachments: AttachmentLimits,
     /// As configured.
@@ -119,6 +126,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The layer store, as configured.
+    #[error("the layer store: {0}")]
+    Depot(String),
     /// The data dir is bound to another place.
     #[error(
         "data dir {data_dir} was made {elsewhere}: if it is a copy or has moved for good, run `mayfly adopt`; never run both"
@@ -213,13 +223,14 @@ impl Service {
         }
         faults::point("start.epoch");
         let queue = parts.queue.open(at_home.installation, &identity)?;
-        let hold = parts.hold.clone();
+        let (hold, cache_mib) = (parts.hold.clone(), parts.store.cache_mib);
         let (platforms, limits, begin) = (parts.platforms.clone(), parts.attachments, parts.begin);
         let worker = assemble(parts, db, Arc::new(engine), store, at_home, identity, queue)?;
         reconcile::at_start(&worker)
             .await
             .map_err(|error| StartError::Reconcile(Box::new(error)))?;
         let commands = Commands::new(&worker, limits);
+        start_store(&worker, cache_mib).await;
         start_loops(&worker);
         if worker.role.has_chats() {
             let chats = Chats {
@@ -278,6 +289,16 @@ fn assemble(
         host_disk.clone(),
     );
     let making = Arc::default();
+    let trouble = Trouble::default();
+    let objects = Objects::open(&parts.store, &trouble).map_err(StartError::Depot)?;
+    let travel = Travel::new(
+        db.clone(),
+        store.clone(),
+        objects,
+        identity.id.clone(),
+        host_disk.clone(),
+        Arc::clone(&making),
+    );
     let keeper = Keeper::new(
         db.clone(),
         store.clone(),
@@ -299,6 +320,7 @@ fn assemble(
         owner: owner.clone(),
         making: Arc::clone(&making),
         has_engine: parts.role.has_engine(),
+        travel: travel.clone(),
         one_at_a_time: Arc::default(),
     };
     let tools = Tools {
@@ -313,6 +335,7 @@ fn assemble(
         owner,
         data_dir: parts.data_dir,
         init: parts.init,
+        travel,
         host_disk,
         attempts: parts.worker.attempts,
         making,
@@ -321,7 +344,7 @@ fn assemble(
         // An earlier start may have died anywhere.
         left: Arc::new(AtomicBool::new(true)),
     };
-    let (profiles, trouble) = (Arc::new(parts.profiles), Trouble::default());
+    let profiles = Arc::new(parts.profiles);
     let reserves = Reserves::new(
         parts.worker.memory().unwrap_or(u64::MAX),
         &profiles,
@@ -352,6 +375,18 @@ fn assemble(
         worker.begun.cancel();
     }
     Ok(worker)
+}
+
+async fn start_store(worker: &Worker, cache_mib: u64) {
+    let (travel, supervisor) = (&worker.tools.travel, &worker.tools.supervisor);
+    if travel.objects().is_none() {
+        return;
+    }
+    // Lanes that come first need not be told that nobody has asked yet.
+    let _ = tokio::time::timeout(FIRST_LOOK, travel.look()).await;
+    let bell = worker.bell.clone();
+    let serve = travel.clone().serve(supervisor.clone(), bell, cache_mib);
+    supervisor.standing("layer store", serve);
 }
 
 fn start_loops(worker: &Worker) {

@@ -33,6 +33,7 @@ use crate::{
     blobs::Blobs,
     clock::Lease,
     db::{Db, agents::Base, claims::Claim},
+    depot::{DepotError, Travel},
     images::Images,
     retention::Keeper,
     sandbox::{Backend, BackendError, Image, Owner},
@@ -68,6 +69,8 @@ pub struct Tools {
     pub data_dir: PathBuf,
     /// The static init's folder.
     pub init: PathBuf,
+    /// The way of layers between workers.
+    pub travel: Travel,
     /// The host's free space.
     pub host_disk: HostDisk,
     /// Interrupted ticks per message before it is parked.
@@ -131,6 +134,9 @@ pub enum TickError {
     /// The folders of its state.
     #[error("the state's folders could not be prepared")]
     Store(#[from] crate::snapshot::StoreError),
+    /// The layer store.
+    #[error(transparent)]
+    Depot(DepotError),
     /// Its evidence.
     #[error("the transcript could not be written")]
     Transcript(#[source] std::io::Error),
@@ -155,6 +161,16 @@ pub enum TickError {
     /// A helper panicked.
     #[error("a part of the tick panicked: {0}")]
     Panic(String),
+}
+
+impl From<DepotError> for TickError {
+    fn from(error: DepotError) -> Self {
+        match error {
+            DepotError::Store(error) => TickError::Store(error),
+            DepotError::Db(error) => TickError::Db(error),
+            other => TickError::Depot(other),
+        }
+    }
 }
 
 /// A program's end that keeps no files.

@@ -20,6 +20,8 @@ pub enum Source {
     Queue,
     /// The guard of the host's disk.
     Disk,
+    /// Whoever asks the layer store.
+    Store,
     /// A lane whose next message cannot run: for want of its image, its profile, the engine.
     Lane(AgentId),
     /// An event of a platform that cannot be applied yet.

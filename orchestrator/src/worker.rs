@@ -24,11 +24,13 @@ use crate::{
     bell::Bell,
     clock::{self, LEASE, Lease, RENEWAL, STALE},
     db::{DbError, agents::Agent, messages::Message, together::Together},
+    depot::DepotError,
     inbox::{DurableInbox, access::Verdict, route::Accesses},
     observe,
     queue::{BEAT, Lanes, Work},
     role::Role,
     sandbox::{BackendError, Image, Names},
+    snapshot::StoreError,
     tick::{self, Job, Tools, state::Cause},
     trouble::{Source, Trouble},
 };
@@ -154,6 +156,7 @@ const NOT_ALLOWED: &str = "Not run: its author may not speak here any more.";
 /// What the image's sandboxes met is the operator's.
 const DOES_NOT_START: &str = "sandboxes of its image do not start: it goes on by itself once whoever runs this server has \
                               mended that";
+const STORE_AWAY: &str = "the layer store does not answer: it goes on by itself once it does";
 const SOON: Duration = Duration::from_millis(500);
 const WAIT: Duration = Duration::from_secs(2);
 
@@ -341,6 +344,7 @@ impl Worker {
             return;
         }
         tracing::info!("the grace period is over: running ticks are handed back");
+        self.tools.travel.hurry().cancel();
         let mut again = tokio::time::interval(SOON);
         loop {
             tokio::select! {
@@ -485,6 +489,10 @@ impl Worker {
             };
             return Ok(Next::Waits(message, missing));
         }
+        if let Some(operator) = self.tools.travel.away() {
+            let thread = STORE_AWAY.to_owned();
+            return Ok(Next::Waits(message, Missing { operator, thread }));
+        }
         let Some(profile) = self.profiles.0.get(&agent.profile).cloned() else {
             let reason = format!(
                 "the configuration has no profile \"{}\" any more: add it and restart",
@@ -495,6 +503,7 @@ impl Worker {
         let agent = match self.bases.bring(agent, &profile.sandbox).await {
             Ok(agent) => agent,
             Err(BaseError::Db(error)) => return Err(error),
+            Err(BaseError::Depot(error)) => return Ok(Next::Waits(message, missing(&error))),
             Err(error) => return Ok(Next::Waits(message, observe::chain(&error).into())),
         };
         let reference = sandbox_of(&agent, &message);
@@ -507,10 +516,13 @@ impl Worker {
             refusal.map_or(Ok(image), Err)
         });
         Ok(match resolved {
-            Ok(image) => Next::Runs {
-                message: Box::new(message),
-                profile: Box::new(profile),
-                image,
+            Ok(image) => match self.bring_layers(&agent).await? {
+                None => Next::Runs {
+                    message: Box::new(message),
+                    profile: Box::new(profile),
+                    image,
+                },
+                Some(missing) => Next::Waits(message, missing),
             },
             Err(error @ BackendError::Failing { .. }) => {
                 let missing = Missing {
@@ -524,6 +536,21 @@ impl Worker {
             }
             Err(error) => Next::Waits(message, observe::chain(&error).into()),
         })
+    }
+
+    /// Brings here the layers of the agent's state; what is missing, if anything.
+    async fn bring_layers(&self, agent: &Agent) -> Result<Option<Missing>, DbError> {
+        let (db, travel) = (&self.tools.db, &self.tools.travel);
+        if travel.objects().is_none() {
+            return Ok(None);
+        }
+        match travel.fetch(&db.layers_of(agent.head).await?).await {
+            Ok(()) => Ok(None),
+            Err(DepotError::Db(error)) => Err(error),
+            // Told by the tick: nobody has it.
+            Err(DepotError::Store(StoreError::Missing { .. })) => Ok(None),
+            Err(error) => Ok(Some(missing(&error))),
+        }
     }
 
     /// Rights may have been taken since the message came.
@@ -634,6 +661,23 @@ impl Worker {
         self.tools.db.notice_waiting(message, &notice).await?;
         self.bell.ring();
         Ok(Some(WAIT))
+    }
+}
+
+/// What a state waits for. Addresses are the operator's.
+fn missing(error: &DepotError) -> Missing {
+    let thread = match error {
+        DepotError::Away { .. } => STORE_AWAY,
+        DepotError::Wrong { .. } => {
+            "the layer store gives other files than were put there: it is asked again"
+        }
+        DepotError::Elsewhere { .. } => "its files are still on their way from another worker",
+        DepotError::NoRoom(_) => "the host's disk is nearly full",
+        _ => "its files could not be fetched from the layer store",
+    };
+    Missing {
+        operator: observe::chain(error),
+        thread: thread.to_owned(),
     }
 }
 

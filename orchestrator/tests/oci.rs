@@ -7,6 +7,8 @@ mod archive;
 mod bounds;
 #[path = "oci/hostile.rs"]
 mod hostile;
+#[path = "oci/parcel.rs"]
+mod parcel;
 #[path = "snapshot/picture.rs"]
 mod picture;
 #[path = "oci/random.rs"]

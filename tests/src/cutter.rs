@@ -15,6 +15,8 @@ struct State {
     cuts: VecDeque<usize>,
     /// Nothing is answered.
     silent: bool,
+    /// Everybody is answered this.
+    says: Option<String>,
     open: Vec<TcpStream>,
 }
 
@@ -65,6 +67,11 @@ impl Cutter {
         locked(&self.state).silent = on;
     }
 
+    /// Whoever comes from now on gets this answer and no other, or with none the server's.
+    pub fn says(&self, answer: Option<&str>) {
+        locked(&self.state).says = answer.map(str::to_owned);
+    }
+
     /// Ends all connections that are open.
     pub fn cut_all(&self) {
         for open in locked(&self.state).open.drain(..) {
@@ -76,15 +83,19 @@ impl Cutter {
 
 fn connection(client: TcpStream, server: &str, state: &Mutex<State>) {
     let Ok(kept) = client.try_clone() else { return };
-    let (silent, cut) = {
+    let (silent, says, cut) = {
         let mut state = locked(state);
         state.open.push(kept);
         let cut = match state.silent {
             true => None,
             false => state.cuts.pop_front(),
         };
-        (state.silent, cut)
+        (state.silent, state.says.clone(), cut)
     };
+    if let Some(says) = says {
+        answer(&client, &says);
+        return;
+    }
     if silent {
         // Until the other side gives up.
         let _ = std::io::copy(&mut &client, &mut std::io::sink());
@@ -98,6 +109,17 @@ fn connection(client: TcpStream, server: &str, state: &Mutex<State>) {
     };
     thread::spawn(move || pass(&from, &to, None));
     pass(&server, &client, cut);
+}
+
+/// Hears the other side out, so that it hears us.
+fn answer(mut client: &TcpStream, says: &str) {
+    let mut bytes = [0; 4096];
+    if !matches!(client.read(&mut bytes), Ok(came) if came > 0) {
+        return;
+    }
+    let _ = client.write_all(says.as_bytes());
+    let _ = client.shutdown(Shutdown::Write);
+    let _ = std::io::copy(&mut client, &mut std::io::sink());
 }
 
 /// Passes on until one of both ends or so many bytes have come; then neither goes on.

@@ -16,6 +16,7 @@ pub mod front;
 pub mod http;
 pub mod postgres;
 pub mod redis_server;
+pub mod s3_server;
 pub mod schemas;
 pub mod second_engine;
 pub mod server;

@@ -10,6 +10,7 @@ use mayfly_orchestrator::{
     agent::profile::{Profile, Profiles, SHELL},
     clock::Lease,
     command::{Commands, NewAgent, RequestError, Send},
+    depot::StoreConfig,
     inbox::route::Accesses,
     outbox::Platforms,
     queue::QueueConfig,
@@ -39,6 +40,8 @@ pub struct Setup {
     pub limits: Limits,
     /// Who has work is told by this.
     pub queue: QueueConfig,
+    /// Where layers go.
+    pub store: StoreConfig,
     /// Limits of the worker.
     pub worker: WorkerConfig,
     /// Limits of the host's disk.
@@ -63,6 +66,7 @@ impl Default for Setup {
                 ..Limits::default()
             },
             queue: QueueConfig::default(),
+            store: StoreConfig::default(),
             worker: WorkerConfig {
                 grace_s: 5,
                 ..WorkerConfig::default()
@@ -159,6 +163,7 @@ impl World {
         let service = Service::start(Parts {
             data_dir: data_dir.clone(),
             queue: setup.queue,
+            store: setup.store,
             database: postgres::place(&data_dir),
             worker: setup.worker,
             disk: setup.disk,

@@ -6,6 +6,7 @@ use mayfly_domain::AgentId;
 use mayfly_orchestrator::{
     agent::profile::Profile,
     command::RequestError,
+    db::depot::NewLayer,
     retention::RetentionOverride,
     sandbox::fake::Fake,
     snapshot::{Slot, merging},
@@ -155,8 +156,13 @@ async fn a_state_that_expires_meanwhile_gets_no_merged_layer() {
     let expired = ticks[0].after.unwrap();
     assert!(tools.db.is_expired(expired).await.unwrap());
     let layer = mayfly_domain::LayerId::new();
-    let size = Default::default();
-    assert!(!tools.db.insert_merge(expired, &layer, size).await.unwrap());
+    let new_layer = NewLayer {
+        id: &layer,
+        size: Default::default(),
+        holder: None,
+        parcel: None,
+    };
+    assert!(!tools.db.insert_merge(expired, &new_layer).await.unwrap());
     merging::merge_state(tools, agent, expired).await.unwrap();
     assert_no_strays(&world).await;
     world.end().await;

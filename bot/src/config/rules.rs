@@ -35,6 +35,13 @@ pub(super) fn passwords(config: &Config, origins: &Origins) -> Vec<String> {
             faults.push(sentence(key, origins, fault));
         }
     }
+    let key = "store.secret_access_key";
+    if !config.store.secret_access_key.is_empty() && written(key) {
+        let fault = "a secret key does not stand here: put it into \
+                     MAYFLY__STORE__SECRET_ACCESS_KEY, or into a file of its own that \
+                     store.secret_access_key_file names";
+        faults.push(sentence(key, origins, fault));
+    }
     faults
 }
 
@@ -75,6 +82,10 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
             .map(ToString::to_string)
             .unwrap_or_default()
     });
+    for (key, fault) in config.store.faults() {
+        rules.hold(&format!("store.{key}"), false, || fault);
+    }
+    rules.at_least("store.cache_mib", config.store.cache_mib, 1);
     rules.at_least("worker.attempts", u64::from(config.worker.attempts), 1);
     let attachments = &config.attachments;
     rules.at_least("attachments.file_mib", attachments.file_mib, 1);

@@ -286,6 +286,7 @@ pub(super) fn no_base(error: BaseError) -> RequestError {
         BaseError::OnlyThere(_) => RequestError::Unavailable(error.to_string()),
         BaseError::Store(error) => internal(&error),
         BaseError::Db(error) => error.into(),
+        BaseError::Depot(error) => error.into(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! States as they are read: how two differ, what lies in one. Whatever is read is pinned meanwhile,
 //! so no merge and no removal pulls a layer away.
 
-use mayfly_domain::{AgentId, SnapshotId, TickId};
+use mayfly_domain::{AgentId, BaseId, LayerId, SnapshotId, TickId};
 
 use super::{
     Commands, RequestError,
@@ -10,6 +10,8 @@ use super::{
 };
 use crate::{
     db::pins::Pinned,
+    depot::DepotError,
+    observe,
     snapshot::{Diff, DiffWanted, Listed, LookError, Looked, Slot},
 };
 
@@ -82,13 +84,38 @@ impl Commands {
             .and_then(|snapshot| snapshot.parent))
     }
 
+    /// Brings here what another worker has made; it is pinned.
+    pub(super) async fn bring(
+        &self,
+        base: &BaseId,
+        layers: &[LayerId],
+    ) -> Result<(), RequestError> {
+        if self.depot.objects().is_none() || base.is_promised() {
+            return Ok(());
+        }
+        let base = self.db.base(base).await?;
+        let fetched = async {
+            if !self.depot.fetch_base(&base).await? {
+                let object = format!("base {}", base.id);
+                return Err(DepotError::NotStored { object });
+            }
+            self.depot.fetch(layers).await
+        };
+        Ok(fetched.await?)
+    }
+
     async fn pinned(
         &self,
         agent: AgentId,
         states: &[Option<SnapshotId>],
     ) -> Result<Pinned, RequestError> {
         match self.db.pin(agent, states).await? {
-            Some(pinned) => Ok(pinned),
+            Some(pinned) => {
+                for state in &pinned.states {
+                    self.bring(&state.base, &state.layers).await?;
+                }
+                Ok(pinned)
+            }
             None => {
                 let last = states.last().copied().flatten();
                 let tick = match last {
@@ -110,6 +137,17 @@ impl Commands {
         }
         let hint = format!(" of agent {}, its forks or its origin", agent.short());
         Err(not_found("tick", id, hint))
+    }
+}
+
+impl From<DepotError> for RequestError {
+    fn from(error: DepotError) -> Self {
+        match error {
+            DepotError::Db(error) => error.into(),
+            DepotError::Store(error) => error.into(),
+            DepotError::Panic(_) | DepotError::File { .. } => internal(&error),
+            error => RequestError::Unavailable(observe::chain(&error)),
+        }
     }
 }
 

@@ -19,6 +19,8 @@ use crate::{clock, sandbox::Names, tick::phase::Phase};
 pub struct Claim {
     /// The tick that was opened.
     pub tick: TickId,
+    /// Whose right it is.
+    pub worker: String,
     /// The agent as of the claim.
     pub agent: Agent,
     /// The message to run.
@@ -79,6 +81,7 @@ impl Db {
         let lowers = layers_on(&mut tx, agent.head).await?;
         let claim = Claim {
             tick,
+            worker: worker.to_owned(),
             generation: row.try_get(0)?,
             names: names(&layer),
             layer,

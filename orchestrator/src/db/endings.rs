@@ -1,17 +1,18 @@
 //! How a tick ends: committed whole or closed, each by one compare-and-swap on the open row.
 
-use mayfly_domain::{Apology, LayerId, MessageOutcome, SnapshotId, TickId};
+use mayfly_domain::{Apology, MessageOutcome, SnapshotId, TickId};
 use sqlx::Row as _;
 
 use super::{
     Db, DbError, Tx,
     claims::Claim,
     deliveries::{NewDelivery, owe},
+    depot::{NewLayer, insert_layer},
     parse, query,
 };
 use crate::{
     clock,
-    snapshot::LayerSize,
+    snapshot::{LayerSize, oci::Parcel},
     tick::outcome::{Changes, TickOutcome},
 };
 
@@ -68,6 +69,8 @@ pub struct NewSnapshot {
     pub id: SnapshotId,
     /// None where the tick changed nothing.
     pub layer: Option<LayerSize>,
+    /// Where that is in the layer store already.
+    pub parcel: Option<Parcel>,
     /// The agent program's session.
     pub session: Option<String>,
 }
@@ -87,7 +90,13 @@ impl Db {
             return Ok(false);
         }
         if let Some(size) = snapshot.layer {
-            insert_layer(&mut tx, &claim.layer, size, now).await?;
+            let layer = NewLayer {
+                id: &claim.layer,
+                size,
+                holder: Some(&claim.worker),
+                parcel: snapshot.parcel.as_ref(),
+            };
+            insert_layer(&mut tx, &layer, now).await?;
         }
         query(
             "INSERT INTO snapshots (id, agent, base, parent, tick, layer, session, created_at)
@@ -151,22 +160,6 @@ impl Db {
             .await?;
         Ok(())
     }
-}
-
-pub(super) async fn insert_layer(
-    tx: &mut Tx,
-    layer: &LayerId,
-    size: LayerSize,
-    now: i64,
-) -> Result<(), DbError> {
-    query("INSERT INTO layers (id, bytes, inodes, created_at) VALUES ($1, $2, $3, $4)")
-        .bind(layer.as_str())
-        .bind(size.bytes as i64)
-        .bind(size.inodes as i64)
-        .bind(now)
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
 }
 
 /// Writes the end of a tick; false if somebody else closed it or a newer claim exists.

@@ -7,7 +7,13 @@ use mayfly_domain::{
 };
 use sqlx::{Row as _, any::AnyRow};
 
-use super::{Db, DbError, Tx, endings::insert_layer, parse, parse_opt, pins::Pin, query};
+use super::{
+    Db, DbError, Tx,
+    depot::{NewLayer, insert_layer},
+    parse, parse_opt,
+    pins::Pin,
+    query,
+};
 use crate::{
     clock,
     sandbox::Names,
@@ -51,6 +57,8 @@ pub struct NewHistory<'a> {
     pub base: &'a BaseId,
     /// Whether the base is new too.
     pub new_base: bool,
+    /// The worker that has the layers.
+    pub holder: &'a str,
     /// Whose the agent's own thread is.
     pub installation: InstallationId,
 }
@@ -197,7 +205,13 @@ impl Db {
         for row in &history.snapshots {
             let layer = row.layer.and_then(|_| layers.next());
             if let Some((layer, size)) = layer {
-                insert_layer(&mut tx, layer, *size, row.created_at).await?;
+                let layer = NewLayer {
+                    id: layer,
+                    size: *size,
+                    holder: Some(new.holder),
+                    parcel: None,
+                };
+                insert_layer(&mut tx, &layer, row.created_at).await?;
             }
             query(
                 "INSERT INTO snapshots (id, agent, base, parent, tick, layer, session, created_at)

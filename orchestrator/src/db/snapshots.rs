@@ -5,8 +5,12 @@ use std::collections::HashSet;
 use mayfly_domain::{AgentId, LayerId, SnapshotId, TickId};
 use sqlx::{AnyConnection, Row as _};
 
-use super::{Db, DbError, ids, parse, parse_opt, query};
-use crate::{clock, snapshot::LayerSize};
+use super::{
+    Db, DbError,
+    depot::{NewLayer, insert_layer},
+    ids, parse, parse_opt, query,
+};
+use crate::clock;
 
 /// A snapshot's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,8 +66,7 @@ impl Db {
     pub async fn insert_merge(
         &self,
         snapshot: SnapshotId,
-        layer: &LayerId,
-        size: LayerSize,
+        layer: &NewLayer<'_>,
     ) -> Result<bool, DbError> {
         let now = clock::unix_ms();
         let mut tx = self.begin().await?;
@@ -73,13 +76,13 @@ impl Db {
              ON CONFLICT (snapshot) DO NOTHING",
         )
         .bind(snapshot.to_string())
-        .bind(layer.as_str())
+        .bind(layer.id.as_str())
         .bind(now)
         .execute(&mut *tx)
         .await?
         .rows_affected();
         if inserted == 1 {
-            super::endings::insert_layer(&mut tx, layer, size, now).await?;
+            insert_layer(&mut tx, layer, now).await?;
         }
         crate::faults::point("merge.inside");
         tx.commit().await?;

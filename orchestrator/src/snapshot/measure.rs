@@ -41,6 +41,13 @@ pub(super) fn inodes(tree: &Tree) -> Result<u64, StoreError> {
     Ok(measure.whole().inodes)
 }
 
+/// Allocated bytes of a tree, each file once.
+pub(super) fn whole(tree: &Tree) -> Result<u64, StoreError> {
+    let mut measure = Measure::new(None);
+    measure.add_plain(tree)?;
+    Ok(measure.whole().bytes)
+}
+
 /// Without caps only the store itself can fail.
 fn plain(error: SealError) -> StoreError {
     match error {

@@ -11,7 +11,7 @@ use mayfly_domain::{AgentId, LayerId, SnapshotId};
 
 use super::Slot;
 use crate::{
-    db::claims::Claim,
+    db::{claims::Claim, depot::NewLayer},
     faults,
     tick::{TickError, Tools, blocking},
 };
@@ -23,11 +23,14 @@ pub const MOUNT_LIMIT: usize = 16;
 
 /// The layers of a claim's head, few enough to mount. They are kept by the tick's row.
 pub async fn mountable_layers(tools: &Tools, claim: &Claim) -> Result<Vec<LayerId>, TickError> {
+    tools.travel.fetch(&claim.lowers).await?;
     if claim.lowers.len() <= MOUNT_LIMIT {
         return Ok(claim.lowers.clone());
     }
     merge(tools, claim.agent.id).await?;
-    Ok(tools.db.find_lowers(claim).await?)
+    let lowers = tools.db.find_lowers(claim).await?;
+    tools.travel.fetch(&lowers).await?;
+    Ok(lowers)
 }
 
 /// Merges the chain of an agent's head into one layer.
@@ -52,7 +55,9 @@ pub async fn merge_state(
         pinned.states[0].base.clone(),
         pinned.states[0].layers.clone(),
     );
-    if layers.len() < 2 {
+    // What is not all here another worker may merge.
+    let here = |layer| tools.store.present(layer);
+    if layers.len() < 2 || !layers.iter().all(here) {
         return Ok(());
     }
     let _making = tools.making.read().await;
@@ -69,10 +74,25 @@ pub async fn merge_state(
     })
     .await??;
     faults::point("merge.built");
-    if !tools.db.insert_merge(state, &into, size).await? {
+    // Its row says that everybody can have it.
+    let put = tools.travel.put_layer(&into).await;
+    let row = match &put {
+        Ok(parcel) => {
+            let layer = NewLayer {
+                id: &into,
+                size,
+                holder: Some(tools.travel.worker()),
+                parcel: parcel.as_ref(),
+            };
+            tools.db.insert_merge(state, &layer).await?
+        }
+        Err(_) => false,
+    };
+    if !row {
         let (store, extra) = (tools.store.clone(), into);
         blocking(move || store.remove_layer(&extra)).await??;
     }
+    put?;
     faults::point("merge.after");
     drop(pinned);
     tools.keeper.touch(agent);

@@ -4,6 +4,7 @@
 use std::{
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use mayfly_domain::LayerId;
@@ -14,6 +15,7 @@ use super::{
     tree::{Tree, join},
     walk::{Kids, Visitor, depth_first, folders_and},
 };
+use crate::clock::unix_ms;
 
 /// How often two removals of the same may meet.
 const AGAIN: u32 = 100;
@@ -27,6 +29,21 @@ impl Store {
     /// Legal when no row and no mount names the layer; repeatable.
     pub fn remove_layer(&self, layer: &LayerId) -> Result<(), StoreError> {
         self.throw_away(&self.layer_dir(layer))
+    }
+
+    /// It is used now, as the cache takes it. Only a hint: what cannot be written is left.
+    pub fn touch(&self, layer: &LayerId) {
+        let now = UNIX_EPOCH + Duration::from_millis(unix_ms().unsigned_abs());
+        let dir = std::fs::File::open(self.layer_dir(layer));
+        if let Err(error) = dir.and_then(|dir| dir.set_modified(now)) {
+            tracing::debug!(%layer, %error, "its use is not noted");
+        }
+    }
+
+    /// When it was used last; none where it is not here.
+    pub fn used(&self, layer: &LayerId) -> Option<SystemTime> {
+        let meta = std::fs::metadata(self.layer_dir(layer)).ok()?;
+        meta.modified().ok()
     }
 
     /// Removes what earlier removals left.

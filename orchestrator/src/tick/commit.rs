@@ -66,6 +66,7 @@ pub async fn commit(tools: &Tools, job: &Job, reported: Reported) -> Result<(), 
     let snapshot = NewSnapshot {
         id: SnapshotId::new(),
         layer: reported.layer,
+        parcel: reported.parcel,
         session: None,
     };
     let written = loop {

@@ -19,6 +19,7 @@ use crate::{
         messages::Message,
         snapshots::Made,
     },
+    depot::DepotError,
     faults, observe,
     sandbox::BackendError,
     snapshot::StoreError,
@@ -200,7 +201,11 @@ fn judge(error: &TickError) -> EndedBadly {
             ..interrupted("", Again::No)
         },
         TickError::Grown | TickError::Crowded => interrupted(&error.to_string(), Again::AtOnce),
+        TickError::Depot(DepotError::NotConfigured { .. }) => {
+            interrupted(&error.to_string(), Again::Parked)
+        }
         TickError::NoRoom
+        | TickError::Depot(_)
         | TickError::Backend(
             BackendError::Down { .. } | BackendError::OtherEngine | BackendError::NoImage(_),
         ) => interrupted(&error.to_string(), Again::Free),

@@ -19,7 +19,7 @@ use crate::{
     db::endings::Usage,
     faults, observe,
     sandbox::{BackendError, Control},
-    snapshot::{Caps, LayerSize, SealError, Sealed, exclude::Excludes},
+    snapshot::{Caps, LayerSize, SealError, Sealed, exclude::Excludes, oci::Parcel},
 };
 
 /// How long the proof of removal is tried for.
@@ -30,6 +30,8 @@ const STDERR_SHOWN: usize = 1000;
 const FILES: usize = 10;
 /// Largest file sent, in bytes.
 const FILE_BYTES: u64 = 25 << 20;
+/// Between two tries to put a layer into the layer store.
+const PUT_AGAIN: Duration = Duration::from_secs(1);
 /// Pauses between tries to store a file to send.
 const STORE_AGAIN: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(800)];
 /// Files the agent wants to send lie here, below the `work` slot.
@@ -44,6 +46,8 @@ pub struct Reported {
     /// What a person would miss, one line each.
     pub(super) told: Vec<String>,
     pub(super) layer: Option<LayerSize>,
+    /// Where that is in the layer store already.
+    pub(super) parcel: Option<Parcel>,
     pub(super) exit_code: Option<i32>,
     pub(super) usage: Usage,
     pub(super) watch: super::Stopwatch,
@@ -63,14 +67,15 @@ pub async fn report(tools: &Tools, job: &Job, mut ran: Ran) -> Result<Reported, 
     let sealed = seal(tools, job, &ran.slots, &ran.layers).await?;
     faults::point("report.sealed");
     let layer = judged.sealed(sealed);
-    let mut files = Vec::new();
+    let (mut files, mut parcel) = (Vec::new(), None);
     if layer.is_some() {
+        parcel = put(tools, job).await;
         let (stored, unsent) = files_to_send(tools, job).await?;
         files = stored;
         judged.tell(unsent);
     }
     watch.lap(Phase::Report);
-    Ok(judged.reported(layer, files, watch))
+    Ok(judged.reported(layer, parcel, files, watch))
 }
 
 /// What a program's end means, as far as is known.
@@ -151,6 +156,7 @@ impl Judged {
     fn reported(
         self,
         layer: Option<LayerSize>,
+        parcel: Option<Parcel>,
         files: Vec<ReplyFile>,
         watch: super::Stopwatch,
     ) -> Reported {
@@ -169,6 +175,7 @@ impl Judged {
             },
             told: self.told,
             layer,
+            parcel,
             exit_code: self.exit_code,
             usage: self.usage,
             watch,
@@ -261,6 +268,31 @@ async fn seal(
         Ok(sealed)
     })
     .await
+}
+
+/// A small layer is in the layer store before the commit. The store is asked until it answers: nothing
+/// is lost meanwhile, and no further tick begins. One that cannot be packed is owed, and so is one
+/// whose worker has no more time.
+async fn put(tools: &Tools, job: &Job) -> Option<Parcel> {
+    let hurry = tools.travel.hurry();
+    loop {
+        let put = tools.travel.put_small(&job.claim.layer);
+        let error = match hurry.run_until_cancelled(put).await {
+            None => return None,
+            Some(Ok(parcel)) => {
+                faults::point("report.stored");
+                return parcel;
+            }
+            Some(Err(error)) => error,
+        };
+        if !error.is_away() {
+            tracing::error!(tick = %job.claim.tick, error = observe::chain(&error), "layer owed to the store");
+            return None;
+        }
+        tracing::warn!(tick = %job.claim.tick, error = observe::chain(&error), "layer not stored yet");
+        let pause = tokio::time::sleep(PUT_AGAIN);
+        hurry.run_until_cancelled(pause).await?;
+    }
 }
 
 /// Regular files directly under `send/` in the layer just sealed, copied to the blob store, and what

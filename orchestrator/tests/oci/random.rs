@@ -78,7 +78,7 @@ pub(crate) fn manifest(layout: &Path) -> serde_json::Value {
 }
 
 /// What the steps do not make: holes, names that look like marks, early times.
-fn odd(random: &mut StdRng, work: &Path, tick: u32) {
+pub(crate) fn odd(random: &mut StdRng, work: &Path, tick: u32) {
     let file = File::create(work.join(format!("sparse{}", tick % 3))).unwrap();
     file.set_len(random.random_range(0..64 << 20)).unwrap();
     for _ in 0..3 {

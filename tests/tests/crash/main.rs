@@ -11,4 +11,5 @@ mod points;
 mod power_cut;
 mod restart;
 mod scene;
+mod stored;
 mod together;

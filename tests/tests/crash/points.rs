@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, path::Path, process::Command};
 use mayfly_tests::engine;
 use serde_json::json;
 
-use crate::scene::Scene;
+use crate::{
+    scene::Scene,
+    stored::{BROUGHT, PUT},
+};
 
 const ACCEPT: &[&str] = &["accept.before", "accept.inside", "accept.after"];
 const SPAWN: &[&str] = &[
@@ -154,6 +157,8 @@ fn every_point_of_the_source_is_listed_here() {
         ATTACHMENTS,
         PLATFORMS,
         FORKS,
+        PUT,
+        BROUGHT,
         &[FILE, FORK_ANSWER],
     ];
     let listed: BTreeSet<String> = groups.concat().iter().map(|p| (*p).to_owned()).collect();

@@ -82,6 +82,8 @@ impl Commands {
                 "the state's layers are not kept any more: export a later one".to_owned(),
             ));
         };
+        let layers = pinned.states.iter().filter_map(|state| state.layer.clone());
+        self.bring(&agent.base, &layers.collect::<Vec<_>>()).await?;
         let history = self.history_of(&agent, at, &pinned, how).await?;
         Ok(PreparedExport {
             commands: self.clone(),

@@ -232,6 +232,7 @@ impl Commands {
             layers: &layers,
             base,
             new_base: !known,
+            holder: self.depot.worker(),
             installation: self.installation,
         };
         let folder = transcripts_of(&self.data_dir, history.agent.id);

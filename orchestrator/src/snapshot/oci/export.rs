@@ -124,17 +124,17 @@ impl Store {
 }
 
 /// One slot on its way through the layers.
-struct Part<'a> {
-    slot: &'a Slot,
+pub(super) struct Part<'a> {
+    pub(super) slot: &'a Slot,
     prefix: Vec<u8>,
     /// Its folder in each layer so far, oldest first.
-    trees: Vec<Tree>,
+    pub(super) trees: Vec<Tree>,
     links: Links,
 }
 
 impl<'a> Part<'a> {
     /// By their place in the archive.
-    fn of(slots: &'a [Slot]) -> Vec<Part<'a>> {
+    pub(super) fn of(slots: &'a [Slot]) -> Vec<Part<'a>> {
         let part = |slot: &'a Slot| Part {
             slot,
             prefix: prefix(slot),
@@ -313,7 +313,7 @@ fn document(document: &impl serde::Serialize) -> Result<Vec<u8>, OciError> {
 }
 
 /// The slots as the image has them, the folders on the way to them, and passwd and group.
-fn base_layer<W: Write>(
+pub(super) fn base_layer<W: Write>(
     writer: &mut Writer<W>,
     dir: &Path,
     parts: &mut [Part<'_>],
@@ -362,7 +362,7 @@ fn base_layer<W: Write>(
     }
 }
 
-fn tick_layer<W: Write>(
+pub(super) fn tick_layer<W: Write>(
     writer: &mut Writer<W>,
     dir: &Path,
     parts: &mut [Part<'_>],
