@@ -58,21 +58,23 @@ impl Sending {
     }
 }
 
-/// Waits until this process has all of the names; says once who has them. False where it came to rest. Legal
-/// on a shared database.
+/// Waits until this process has all of the names, and says once who has them where it is told to whom. False
+/// where it came to rest. Legal on a shared database.
 pub async fn take(
     db: &Db,
     names: &[String],
-    trouble: &Trouble,
+    tell: Option<&Trouble>,
     stopping: &CancellationToken,
 ) -> bool {
     while !stopping.is_cancelled() {
         match db.hold(names).await {
             Ok(None) => {
-                trouble.clear(Source::Hold);
+                tell.inspect(|trouble| trouble.clear(Source::Hold));
                 return true;
             }
-            Ok(Some(worker)) => trouble.raise(Source::Hold, told(&worker)),
+            Ok(Some(worker)) => {
+                tell.inspect(|trouble| trouble.raise(Source::Hold, told(&worker)));
+            }
             Err(error) => {
                 tracing::warn!(
                     error = observe::chain(&error),

@@ -302,7 +302,7 @@ impl Keeper {
     /// hour since believes it.
     async fn held(&self, trust: bool) -> Result<Option<String>, TickError> {
         let (newest, seen) = self.db.newest_times().await?;
-        let (wall, boot) = (clock::unix_ms(), clock::boot_time());
+        let (wall, boot) = (self.db.wall_clock().await?, clock::boot_time());
         let believed = seen.unwrap_or(newest);
         let back = believed.max(newest) - wall > JUMP_MS;
         let forward = wall - believed > JUMP_MS;
@@ -339,6 +339,7 @@ impl Keeper {
         view: &mut GcView,
     ) -> Result<(), TickError> {
         self.db.release_pins().await?;
+        let now = self.db.wall_clock().await?;
         let members: Vec<AgentId> = match all {
             true => {
                 let families = self.db.families().await?;
@@ -356,7 +357,7 @@ impl Keeper {
             }
             let family = self.db.family(one).await?;
             done.extend(family.members.iter().map(|member| member.agent));
-            let mut plan = self.plan(&family);
+            let mut plan = self.plan(&family, now);
             if plan.is_empty() {
                 self.remember_merges(&family, &plan);
                 continue;
@@ -368,7 +369,7 @@ impl Keeper {
             plan = self
                 .db
                 .collect(one, |family| {
-                    let plan = self.plan(family);
+                    let plan = self.plan(family, now);
                     self.remember_merges(family, &plan);
                     plan
                 })
@@ -380,9 +381,9 @@ impl Keeper {
         Ok(())
     }
 
-    fn plan(&self, family: &Family) -> Plan {
+    fn plan(&self, family: &Family, now: i64) -> Plan {
         let rule = |member: &Member| self.rules.get(&member.profile).copied();
-        family.plan(rule, clock::unix_ms())
+        family.plan(rule, now)
     }
 
     fn remember_merges(&self, family: &Family, plan: &Plan) {

@@ -421,7 +421,10 @@ impl Chats {
         let stopping = tools.supervisor.stopping();
         let mut names = self.hold.clone();
         names.push(hold::CHATS.to_owned());
-        if hold::take(&tools.db, &names, &self.worker.trouble, &stopping).await {
+        // Who has no platform, or listens to none, misses nothing.
+        let misses = !self.platforms.is_empty() && self.begin == Begin::AtOnce;
+        let tell = misses.then_some(&self.worker.trouble);
+        if hold::take(&tools.db, &names, tell, &stopping).await {
             self.start();
         }
         stopping.cancelled().await;

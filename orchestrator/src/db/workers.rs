@@ -8,7 +8,7 @@ use std::time::Duration;
 use sqlx::{AnyConnection, Row as _};
 
 use super::{Db, DbError, Dialect, Tx, installation::Binding, query};
-use crate::{sandbox::Names, worker::Identity};
+use crate::{clock, sandbox::Names, worker::Identity};
 
 /// How long past its lease a worker is left alone: it may have been told late that it has one.
 const PAST: Duration = Duration::from_secs(5);
@@ -53,6 +53,18 @@ impl Db {
     /// Whether other processes may work on this database.
     pub fn is_shared(&self) -> bool {
         self.dialect == Dialect::Postgres
+    }
+
+    /// The time that all processes on this database share, in unix milliseconds: the server's, or this host's.
+    pub async fn wall_clock(&self) -> Result<i64, DbError> {
+        if self.dialect == Dialect::Sqlite {
+            return Ok(clock::unix_ms());
+        }
+        let sql = format!("SELECT {}", self.dialect.now());
+        let row = query(sqlx::AssertSqlSafe(sql))
+            .fetch_one(self.reader())
+            .await?;
+        Ok(row.try_get(0)?)
     }
 
     /// Where a worker of a shared database is at home.

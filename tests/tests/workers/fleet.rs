@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use mayfly_tests::{fake_telegram, postgres, redis_server::RedisServer, server::Server};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// See the module.
@@ -66,4 +67,9 @@ impl Drop for Fleet {
 pub(crate) fn worker_of(data_dir: &Path) -> String {
     let id = std::fs::read_to_string(data_dir.join("worker"));
     id.expect("it was started").trim().to_owned()
+}
+
+pub(crate) fn signal(server: &Server, signal: Signal) {
+    let pid = Pid::from_raw(server.pid() as i32).expect("a process id");
+    kill_process(pid, signal).expect("it can be signalled");
 }

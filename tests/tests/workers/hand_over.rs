@@ -3,15 +3,10 @@
 use std::time::{Duration, Instant};
 
 use mayfly_tests::server::Server;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use super::fleet::{Fleet, worker_of};
-
-fn signal(server: &Server, signal: Signal) {
-    let pid = Pid::from_raw(server.pid() as i32).expect("a process id");
-    kill_process(pid, signal).expect("it can be signalled");
-}
+use super::fleet::{Fleet, signal, worker_of};
 
 /// Accepted, not waited for.
 fn post(by: &Server, agent: &str, text: &str) -> String {
@@ -140,7 +135,7 @@ fn a_worker_that_is_told_to_end_hands_its_lanes_over_at_once() {
     assert!(other.stop().success());
 }
 
-/// A second signal does not wait; what ran is closed by whoever declares the worker dead.
+/// Whoever says it, and whichever process is asked.
 #[test]
 fn a_stop_reaches_a_tick_of_another_worker() {
     let fleet = Fleet::new();

@@ -4,3 +4,4 @@
 mod fleet;
 mod hand_over;
 mod roles;
+mod storm;
