@@ -90,7 +90,9 @@ impl Door {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
-            root()?;
+            if config.serve.role.has_engine() {
+                root()?;
+            }
             match DataDir::hold(path, Purpose::Command) {
                 Ok(held) => {
                     let own = Some(serve(config, held).await?);

@@ -1,6 +1,7 @@
 //! `mayfly doctor`: what this host lacks, each with its mend in one sentence.
 //!
-//! Looks at the host first, then at the engine, then does what all of it is for: one real tick.
+//! Looks at what the configured role needs: at the host first, then at the engine, then does what all of it
+//! is for: one real tick.
 
 mod chats;
 mod disk;
@@ -77,9 +78,17 @@ pub(crate) async fn run(context: &Context) -> Result<Exit, Failure> {
         }
         checks.extend(new);
     };
-    add(host::checks(config));
-    add(disk::checks(config));
-    add(chats::checks(config).await);
+    let role = config.serve.role;
+    if role.has_engine() {
+        add(host::checks(config));
+        add(disk::checks(config));
+    }
+    if role.has_chats() {
+        add(chats::checks(config).await);
+    }
+    if !role.has_engine() {
+        return Ok(told(&checks, screen));
+    }
     let before = engine::leftovers(config).await;
     add(engine::checks(config).await);
     let spinner = screen.spinner();
@@ -89,10 +98,14 @@ pub(crate) async fn run(context: &Context) -> Result<Exit, Failure> {
     add(ran);
     let after = engine::leftovers(config).await;
     add(engine::compare(before, after));
+    Ok(told(&checks, screen))
+}
+
+fn told(checks: &[Check], screen: Screen) -> Exit {
     if screen.json {
         screen.json(&checks);
     }
-    Ok(exit(&checks))
+    exit(checks)
 }
 
 fn exit(checks: &[Check]) -> Exit {
