@@ -190,7 +190,6 @@ pub async fn the_dead(worker: &Worker) -> Result<(), TickError> {
     }
     for dead in tools.db.declare_dead().await? {
         tracing::warn!(worker = dead, "declared dead: its lease is over");
-        faults::point("reconcile.declared");
     }
     Ok(())
 }
