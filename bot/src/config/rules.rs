@@ -231,6 +231,11 @@ impl Rules<'_> {
                 "rows: name a PostgreSQL",
             ),
             ("queue.url", &config.queue.url, "queue: name a Redis"),
+            (
+                "store.url",
+                &config.store.url,
+                "files: name a bucket or a shared folder",
+            ),
         ] {
             self.hold(key, !value.is_empty(), || {
                 format!(

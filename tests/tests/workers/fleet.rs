@@ -1,4 +1,4 @@
-//! Several processes of one installation: one PostgreSQL database, one Redis, a data dir each.
+//! Several processes of one installation: one PostgreSQL database, one Redis, one folder of files, a data dir each.
 
 use std::path::Path;
 
@@ -11,6 +11,8 @@ pub(crate) struct Fleet {
     redis: RedisServer,
     /// Stands for the database.
     folder: TempDir,
+    /// Layers and files.
+    store: TempDir,
     url: String,
 }
 
@@ -22,6 +24,7 @@ impl Fleet {
         Fleet {
             redis: RedisServer::start(&[]),
             folder,
+            store: tempfile::tempdir().expect("a temporary folder"),
             url,
         }
     }
@@ -31,6 +34,10 @@ impl Fleet {
         Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"))
             .env("MAYFLY__DATABASE__URL", &self.url)
             .env("MAYFLY__QUEUE__URL", &self.redis.url())
+            .env(
+                "MAYFLY__STORE__URL",
+                &format!("file://{}", self.store.path().display()),
+            )
             .env("MAYFLY__SERVE__ROLE", role)
             .env("MAYFLY__WORKER__GRACE_S", "5")
     }

@@ -52,6 +52,7 @@ fn a_role_without_what_it_shares_is_refused_with_the_way_out() {
         let said = refused(&alone);
         assert!(said.contains("database.url: role"), "{said}");
         assert!(said.contains("queue.url: role"), "{said}");
+        assert!(said.contains("store.url: role"), "{said}");
         assert!(said.contains("role all"), "{said}");
     }
     let other = Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"))
