@@ -24,7 +24,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::{io::AsyncReadExt as _, sync::RwLock, task::spawn_blocking};
 use tokio_util::bytes::Bytes;
 
-use crate::clock::unix_ms;
+use crate::{
+    clock::unix_ms,
+    depot::{DepotError, Travel},
+};
 
 /// Bytes held of each blob on its way in: the smallest part that object stores take.
 const PART: usize = 5 << 20;
@@ -41,12 +44,26 @@ pub enum BlobError {
     /// An old one could not be removed.
     #[error("an old blob could not be removed")]
     Remove(#[source] io::Error),
+    /// The layer store, which several workers share.
+    #[error(transparent)]
+    Depot(Box<DepotError>),
     /// The source could not be read.
     #[error("a file to be stored could not be read")]
     Source(#[from] io::Error),
 }
 
+impl From<DepotError> for BlobError {
+    fn from(error: DepotError) -> Self {
+        BlobError::Depot(Box::new(error))
+    }
+}
+
 impl BlobError {
+    /// Whether the layer store is at fault, so that waiting may help.
+    pub fn is_away(&self) -> bool {
+        matches!(self, BlobError::Depot(error) if error.is_away())
+    }
+
     /// Whether it works again once there is room on the disk.
     pub fn is_full(&self) -> bool {
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(self);
@@ -69,6 +86,8 @@ pub struct Blobs {
     folder: PathBuf,
     /// Shared by those who give a blob its name, held alone by who takes one away.
     names: Arc<RwLock<()>>,
+    /// Where they go beside, so that other workers have them too.
+    shared: Option<Travel>,
 }
 
 /// A blob on its way in; dropped, it leaves nothing.
@@ -127,7 +146,16 @@ impl Blobs {
             store: Arc::new(store),
             folder: folder.to_owned(),
             names: Arc::default(),
+            shared: None,
         })
+    }
+
+    /// These, put into the layer store too, and read from there where they lack.
+    pub fn shared_by(self, travel: Travel) -> Blobs {
+        Blobs {
+            shared: travel.objects().is_some().then_some(travel),
+            ..self
+        }
     }
 
     /// Begins a blob whose content comes piece by piece.
@@ -165,16 +193,44 @@ impl Blobs {
 
     /// Reads a blob whole.
     pub async fn get(&self, hash: &BlobHash) -> Result<Vec<u8>, BlobError> {
+        self.bring(hash).await?;
         Ok(self.store.get(&key(hash)).await?.bytes().await?.to_vec())
     }
 
     /// Reads a blob piece by piece.
     pub async fn read(&self, hash: &BlobHash) -> Result<Outgoing, BlobError> {
+        self.bring(hash).await?;
         let found = self.store.get(&key(hash)).await?;
         Ok(Outgoing {
             size: found.meta.size,
             content: found.into_stream(),
         })
+    }
+
+    /// Brings one here that another worker has stored; one that nobody has stays missing.
+    async fn bring(&self, hash: &BlobHash) -> Result<(), BlobError> {
+        let Some(travel) = &self.shared else {
+            return Ok(());
+        };
+        let place = self.folder.join(key(hash).as_ref());
+        if tokio::fs::try_exists(&place).await? {
+            return Ok(());
+        }
+        let path = self
+            .folder
+            .join(INCOMING)
+            .join(uuid::Uuid::now_v7().to_string());
+        tokio::fs::create_dir_all(self.folder.join(INCOMING)).await?;
+        let aside = Aside {
+            key: Key::from(INCOMING),
+            path,
+        };
+        if travel.get_blob(hash, &aside.path).await? {
+            let parent = place.parent().unwrap_or(&self.folder);
+            tokio::fs::create_dir_all(parent).await?;
+            tokio::fs::rename(&aside.path, &place).await?;
+        }
+        Ok(())
     }
 
     /// Blobs written before this time (unix ms), with their sizes.
@@ -191,6 +247,14 @@ impl Blobs {
             }
         }
         Ok(found)
+    }
+
+    /// It was removed here as no row names it: it leaves the layer store too, after a time of grace.
+    pub async fn doom(&self, hash: &BlobHash) -> Result<(), BlobError> {
+        if let Some(travel) = &self.shared {
+            travel.doom_blob(hash).await?;
+        }
+        Ok(())
     }
 
     /// Removes what was last stored before this time (unix ms); false if it was stored anew since.
@@ -254,6 +318,10 @@ impl Incoming {
         let store = &self.blobs.store;
         store.rename(&self.aside.key, &key(&hash)).await?;
         sync(self.blobs.folder.clone()).await?;
+        if let Some(travel) = &self.blobs.shared {
+            let place = self.blobs.folder.join(key(&hash).as_ref());
+            travel.put_blob(&hash, self.size, &place).await?;
+        }
         Ok((hash, self.size))
     }
 

@@ -14,6 +14,7 @@ pub mod copy;
 pub mod deliveries;
 pub mod depot;
 mod digits;
+pub mod doomed;
 pub mod endings;
 mod error;
 pub mod history;

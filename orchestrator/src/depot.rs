@@ -5,6 +5,7 @@
 //! mayfly-store                          whose it is
 //! layers/<layer>.<sha256>               a sealed layer, packed
 //! bases/<base>.<sha256>                 the slots of an image, packed
+//! transcripts/<agent>/<tick>.<sha256>   the evidence of a closed tick
 //! ```
 //!
 //! An object's name holds the digest of its bytes, so what comes back is compared with what was put. It
@@ -15,10 +16,12 @@
 
 pub mod cache;
 mod config;
+mod evidence;
 mod gate;
 mod http;
 pub mod keep;
 mod objects;
+pub mod sweep;
 pub mod travel;
 
 pub use config::StoreConfig;

@@ -427,6 +427,7 @@ impl Keeper {
                 if !self.blobs.remove_older(&hash, before).await? {
                     continue;
                 }
+                self.blobs.doom(&hash).await?;
             }
             view.blobs += 1;
             view.bytes += bytes;

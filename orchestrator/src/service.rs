@@ -279,7 +279,6 @@ fn assemble(
     queue: Arc<dyn Queue>,
 ) -> Result<Worker, StartError> {
     let installation = at_home.installation;
-    let blobs = Blobs::open(&parts.data_dir.join("blobs"))?;
     let host_disk = HostDisk::new(parts.data_dir.clone(), parts.disk);
     let images = Images::new(
         db.clone(),
@@ -296,9 +295,11 @@ fn assemble(
         store.clone(),
         objects,
         identity.id.clone(),
+        parts.data_dir.clone(),
         host_disk.clone(),
         Arc::clone(&making),
     );
+    let blobs = Blobs::open(&parts.data_dir.join("blobs"))?.shared_by(travel.clone());
     let keeper = Keeper::new(
         db.clone(),
         store.clone(),

@@ -1,5 +1,6 @@
 //! The worker: takes lanes from the queue, claims their next message and runs its tick.
 
+mod affinity;
 pub mod host_disk;
 pub mod host_memory;
 pub mod places;
@@ -9,12 +10,13 @@ mod together;
 
 use std::{sync::Arc, time::Duration};
 
-use mayfly_domain::{AgentId, Apology, AttachmentLimits, SandboxRef, TickId};
+use mayfly_domain::{AgentId, Apology, AttachmentLimits, LayerId, SandboxRef, TickId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    affinity::Last,
     places::{Place, Places},
     reserves::Promise,
 };
@@ -23,10 +25,11 @@ use crate::{
     bases::{BaseError, Bases},
     bell::Bell,
     clock::{self, LEASE, Lease, RENEWAL, STALE},
-    db::{DbError, agents::Agent, messages::Message, together::Together},
+    db::{DbError, agents::Agent, doomed::Kind, messages::Message, together::Together},
     depot::DepotError,
     inbox::{DurableInbox, access::Verdict, route::Accesses},
     observe,
+    orders::told,
     queue::{BEAT, Lanes, Work},
     role::Role,
     sandbox::{BackendError, Image, Names},
@@ -127,12 +130,27 @@ enum Next {
     Waits(Message, Missing),
     /// Its author may not speak any more.
     Refused(Message),
+    /// Nobody can have its state now.
+    Lost(Message, Lost),
     /// Its message can run.
     Runs {
         message: Box<Message>,
         profile: Box<Profile>,
         image: Image,
     },
+}
+
+/// A layer that nobody can have now.
+struct Lost {
+    layer: LayerId,
+    /// Where its only copy is, for a person.
+    why: String,
+}
+
+/// What keeps an agent's layers away.
+enum Away {
+    Waits(Missing),
+    Lost(Lost),
 }
 
 /// Why a lane waits, each in one sentence.
@@ -385,6 +403,7 @@ impl Worker {
             Next::Nothing => Ok(None),
             Next::Early(pause) => Ok(Some(pause)),
             Next::Waits(message, missing) => self.wait(&message, missing).await,
+            Next::Lost(message, lost) => self.park_lost(&message, lost).await,
             Next::Refused(message) => {
                 if !self.tools.db.withdraw(&message, NOT_ALLOWED).await? {
                     return Ok(Some(SOON));
@@ -478,6 +497,9 @@ impl Worker {
         if db.waits_for_files(message.id).await? {
             return Ok(Next::Early(SOON));
         }
+        if let Some(pause) = self.left_to_another(&message).await? {
+            return Ok(Next::Early(pause));
+        }
         if !self.may_speak(&message).await? {
             return Ok(Next::Refused(message));
         }
@@ -522,7 +544,8 @@ impl Worker {
                     profile: Box::new(profile),
                     image,
                 },
-                Some(missing) => Next::Waits(message, missing),
+                Some(Away::Waits(missing)) => Next::Waits(message, missing),
+                Some(Away::Lost(lost)) => self.wait_or_park(message, lost).await?,
             },
             Err(error @ BackendError::Failing { .. }) => {
                 let missing = Missing {
@@ -538,8 +561,28 @@ impl Worker {
         })
     }
 
+    /// Whether the worker that ran the agent last is waited for, and how long.
+    async fn left_to_another(&self, message: &Message) -> Result<Option<Duration>, DbError> {
+        let db = &self.tools.db;
+        if !db.is_shared() {
+            return Ok(None);
+        }
+        let Some((worker, ended_at)) = db.last_run(message.agent).await? else {
+            return Ok(None);
+        };
+        let waited = clock::unix_ms() - message.claimable_at.max(ended_at.unwrap_or_default());
+        let last = match worker == self.identity.id {
+            true => Last::Us,
+            // Asked for last: most lanes have waited long enough.
+            false if affinity::leave(Last::Living, waited).is_none() => return Ok(None),
+            false if db.lives(&worker).await? => Last::Living,
+            false => Last::Dead,
+        };
+        Ok(affinity::leave(last, waited))
+    }
+
     /// Brings here the layers of the agent's state; what is missing, if anything.
-    async fn bring_layers(&self, agent: &Agent) -> Result<Option<Missing>, DbError> {
+    async fn bring_layers(&self, agent: &Agent) -> Result<Option<Away>, DbError> {
         let (db, travel) = (&self.tools.db, &self.tools.travel);
         if travel.objects().is_none() {
             return Ok(None);
@@ -549,8 +592,48 @@ impl Worker {
             Err(DepotError::Db(error)) => Err(error),
             // Told by the tick: nobody has it.
             Err(DepotError::Store(StoreError::Missing { .. })) => Ok(None),
-            Err(error) => Ok(Some(missing(&error))),
+            Err(error) => Ok(Some(match lost(&error) {
+                Some(lost) => Away::Lost(lost),
+                None => Away::Waits(missing(&error)),
+            })),
         }
+    }
+
+    /// A person is asked, unless one has said that it waits.
+    async fn wait_or_park(&self, message: Message, lost: Lost) -> Result<Next, DbError> {
+        if !self.tools.db.is_patient(message.id).await? {
+            return Ok(Next::Lost(message, lost));
+        }
+        let Lost { layer, why } = lost;
+        let missing = format!("layer {layer} is not at hand: {why}");
+        Ok(Next::Waits(message, missing.into()))
+    }
+
+    /// Nobody can bring the state here: the message is parked, and a person chooses.
+    async fn park_lost(&self, message: &Message, lost: Lost) -> Result<Again, DbError> {
+        let db = &self.tools.db;
+        let Lost { layer, why } = lost;
+        let before = db.made(&layer).await?.and_then(|made| made.before);
+        let agent = message.agent.short();
+        let go_on = match before {
+            Some(tick) => format!(
+                "go on from before it with `mayfly agent rollback {agent} {}`",
+                tick.short()
+            ),
+            None => "begin anew with `mayfly agent new`".to_owned(),
+        };
+        let way_out = format!(
+            " here, and {why}: wait until that is mended and run the message again, or {go_on}"
+        );
+        let layer = layer.to_string();
+        let notice = Apology::LayerMissing { layer, way_out }.to_string();
+        let choices = told::choices(before, message.id);
+        if !db.park_with(message, &notice, &choices).await? {
+            return Ok(Some(SOON));
+        }
+        tracing::error!(message = %message.id, notice, "parked");
+        self.bell.ring();
+        Ok(Some(Duration::ZERO))
     }
 
     /// Rights may have been taken since the message came.
@@ -661,6 +744,28 @@ impl Worker {
         self.tools.db.notice_waiting(message, &notice).await?;
         self.bell.ring();
         Ok(Some(WAIT))
+    }
+}
+
+/// The layer, where waiting alone does not bring it.
+fn lost(error: &DepotError) -> Option<Lost> {
+    match error {
+        DepotError::Elsewhere {
+            layer,
+            worker,
+            alive: false,
+        } => Some(Lost {
+            layer: layer.clone(),
+            why: format!("its only copy is on worker {worker}, which does not answer"),
+        }),
+        DepotError::Lacks { object, .. } => match Kind::of(object) {
+            Some(Kind::Layer(layer)) => Some(Lost {
+                layer,
+                why: "the layer store has it no more".to_owned(),
+            }),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -72,6 +72,7 @@ impl Commands {
     /// One tick with its transcript.
     pub async fn tick(&self, id: TickId) -> Result<TickDetail, RequestError> {
         let tick = self.tick_alone(id).await?;
+        self.depot.fetch_transcript(tick.agent, id).await?;
         let path = transcript::path(&self.data_dir, tick.agent, id);
         let transcript = tokio::task::spawn_blocking(move || transcript::read(&path))
             .await

@@ -181,6 +181,20 @@ impl Commands {
         Ok(view)
     }
 
+    /// A parked message runs when its files are there, however long that takes. False if it is not
+    /// parked any more.
+    pub async fn wait_for_files(&self, agent: AgentId, text: &str) -> Result<bool, RequestError> {
+        let Ok(id) = text.parse() else {
+            return Ok(false);
+        };
+        let waits = self.db.unpark_to_wait(agent, id).await?;
+        if waits {
+            self.begun.cancel();
+            self.lanes.offer(agent, Duration::ZERO).await;
+        }
+        Ok(waits)
+    }
+
     async fn message_view(&self, shown: ShownMessage) -> Result<MessageView, RequestError> {
         let ShownMessage {
             message,

@@ -115,6 +115,17 @@ impl Db {
         }))
     }
 
+    /// Who ran an agent's newest tick, and when that ended (unix ms).
+    pub async fn last_run(&self, agent: AgentId) -> Result<Option<(String, Option<i64>)>, DbError> {
+        let row =
+            query("SELECT worker, ended_at FROM ticks WHERE agent = $1 ORDER BY id DESC LIMIT 1")
+                .bind(agent.to_string())
+                .fetch_optional(self.reader())
+                .await?;
+        let run = row.map(|row| -> Result<_, DbError> { Ok((row.try_get(0)?, row.try_get(1)?)) });
+        run.transpose()
+    }
+
     /// Layers that this worker may have and nobody has stored, oldest first.
     pub async fn layers_owed(&self, worker: &str) -> Result<Vec<LayerId>, DbError> {
         let rows = query(

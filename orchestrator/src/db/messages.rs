@@ -1,6 +1,8 @@
 //! Messages: what arrivals add up to.
 
-use mayfly_domain::{AgentId, Author, MessageId, MessageOutcome, SandboxRef, ThreadId, ThreadKey};
+use mayfly_domain::{
+    AgentId, Author, MessageId, MessageOutcome, SandboxRef, ThreadId, ThreadKey, chat::Button,
+};
 use std::time::Duration;
 
 use sqlx::{Row as _, any::AnyRow};
@@ -8,10 +10,15 @@ use sqlx::{Row as _, any::AnyRow};
 use super::{
     Db, DbError, Tx,
     deliveries::{NewDelivery, owe},
-    ids, parse, parse_opt, query,
+    ids,
+    orders::add_buttons,
+    parse, parse_opt, query,
     together::release,
 };
-use crate::clock;
+use crate::{clock, orders::grammar::Order};
+
+/// In `wait_noticed`: a person said that the message waits for its files. Told it is no more.
+const PATIENT: i64 = 2;
 
 /// A message's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -280,6 +287,32 @@ impl Db {
         Ok(done.rows_affected() == 1)
     }
 
+    /// Opens a parked message again, to wait for its files. False if it is not parked any more.
+    pub async fn unpark_to_wait(&self, agent: AgentId, id: MessageId) -> Result<bool, DbError> {
+        let done = query(
+            "UPDATE messages SET outcome = NULL, reason = NULL, settled_at = NULL, attempts = 0,
+             wait_noticed = $4, claimable_at = $3 WHERE id = $1 AND agent = $2 AND outcome = 'parked'
+             AND EXISTS (SELECT 1 FROM agents a WHERE a.id = $2 AND a.removed_at IS NULL)",
+        )
+        .bind(id.to_string())
+        .bind(agent.to_string())
+        .bind(clock::unix_ms())
+        .bind(PATIENT)
+        .execute(self.writer())
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Whether a person said that this one waits for its files.
+    pub async fn is_patient(&self, id: MessageId) -> Result<bool, DbError> {
+        let row = query("SELECT count(*) FROM messages WHERE id = $1 AND wait_noticed = $2")
+            .bind(id.to_string())
+            .bind(PATIENT)
+            .fetch_one(self.reader())
+            .await?;
+        Ok(row.try_get::<i64, _>(0)? > 0)
+    }
+
     /// Withdraws what waits in a lane (`stop all`), each with a notice.
     pub async fn withdraw_waiting(
         &self,
@@ -328,6 +361,27 @@ impl Db {
         outcome: MessageOutcome,
         notice: &str,
     ) -> Result<bool, DbError> {
+        self.settle_with(of, outcome, notice, &[]).await
+    }
+
+    /// Parks a message, where no tick is open for it, with what a person can choose.
+    pub async fn park_with(
+        &self,
+        of: &Message,
+        notice: &str,
+        choices: &[(Button, Order)],
+    ) -> Result<bool, DbError> {
+        self.settle_with(of, MessageOutcome::Parked, notice, choices)
+            .await
+    }
+
+    async fn settle_with(
+        &self,
+        of: &Message,
+        outcome: MessageOutcome,
+        notice: &str,
+        choices: &[(Button, Order)],
+    ) -> Result<bool, DbError> {
         let mut tx = self.begin().await?;
         let done = query(
             "UPDATE messages SET outcome = $4, reason = $2, settled_at = $3
@@ -345,6 +399,7 @@ impl Db {
             release(&mut tx, of.id).await?;
             let notice = NewDelivery::notice(of.thread, of.id, None, notice.to_owned());
             owe(&mut tx, &notice).await?;
+            add_buttons(&mut tx, &notice, choices).await?;
         }
         tx.commit().await?;
         Ok(done == 1)

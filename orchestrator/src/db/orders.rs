@@ -368,17 +368,26 @@ pub(super) async fn say(
     let mut delivery = NewDelivery::remark(thread, of, said.reply.text.clone());
     delivery.reply.files.clone_from(&said.reply.files);
     owe(tx, &delivery).await?;
-    if said.buttons.is_empty() {
+    add_buttons(tx, &delivery, &said.buttons).await
+}
+
+/// Below a delivery that is owed since a moment ago.
+pub(super) async fn add_buttons(
+    tx: &mut Tx,
+    delivery: &NewDelivery,
+    buttons: &[(Button, Order)],
+) -> Result<(), DbError> {
+    if buttons.is_empty() {
         return Ok(());
     }
-    let shown: Vec<&Button> = said.buttons.iter().map(|(button, _)| button).collect();
+    let shown: Vec<&Button> = buttons.iter().map(|(button, _)| button).collect();
     query("UPDATE deliveries SET buttons = $2 WHERE id = $1")
         .bind(delivery.id.to_string())
         .bind(serde_json::to_string(&shown).expect("buttons are plain"))
         .execute(&mut **tx)
         .await?;
-    for (button, stands_for) in &said.buttons {
-        add_button(tx, button, stands_for, thread, delivery.id).await?;
+    for (button, stands_for) in buttons {
+        add_button(tx, button, stands_for, delivery.thread, delivery.id).await?;
     }
     Ok(())
 }

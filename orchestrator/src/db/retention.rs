@@ -359,6 +359,7 @@ async fn carry_out(tx: &mut Tx, plan: &Plan) -> Result<(), DbError> {
             .await?;
     }
     for layer in &plan.forget {
+        super::doomed::doom_layer(tx, layer, now).await?;
         for sql in [
             "DELETE FROM merges WHERE layer = $1",
             "DELETE FROM layers WHERE id = $1",

@@ -4,8 +4,10 @@
 use std::{convert::Infallible, time::Duration};
 
 use super::{DepotError, Travel, cache};
-use crate::{bell::Bell, observe, supervise::Supervisor};
+use crate::{agent::transcript, bell::Bell, observe, supervise::Supervisor};
 
+/// Transcripts put in one round.
+const TRANSCRIPTS: i64 = 100;
 /// Between two rounds.
 const PERIOD: Duration = Duration::from_secs(5);
 
@@ -23,6 +25,7 @@ impl Travel {
                 let rung = bell.next();
                 if self.note("look", self.look().await) {
                     self.note("owed", self.put_owed().await);
+                    self.note("sweep", self.sweep().await.map(drop));
                     self.note("cache", cache::evict(&self, cache_mib << 20).await);
                 }
                 // A tick that ended may owe something; more often than this the store is not looked at.
@@ -68,6 +71,11 @@ impl Travel {
                 }
                 Ok(())
             };
+            last = kept(last, put.await)?;
+        }
+        for (tick, agent) in self.db.transcripts_owed(&self.worker, TRANSCRIPTS).await? {
+            let path = transcript::path(&self.data_dir, agent, tick);
+            let put = self.put_transcript(tick, agent, path);
             last = kept(last, put.await)?;
         }
         last

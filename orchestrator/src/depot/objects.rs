@@ -194,6 +194,19 @@ impl Objects {
         }
     }
 
+    /// An object's bytes; none where there is none.
+    pub async fn size(&self, name: &str) -> Result<Option<u64>, DepotError> {
+        let key = Key::from(name);
+        self.asked(0, async {
+            match self.0.store.head(&key).await {
+                Ok(found) => Ok(Some(found.size)),
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
+    }
+
     /// Removes an object; that it is not there is fine.
     pub async fn remove(&self, name: &str) -> Result<(), DepotError> {
         let key = Key::from(name);

@@ -9,15 +9,15 @@
 use std::{
     collections::HashMap,
     fs::File,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use mayfly_domain::{BaseId, LayerId};
+use mayfly_domain::{BaseId, BlobHash, LayerId};
 use tokio::sync::{RwLock, RwLockReadGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::{DepotError, Object, Objects, blocking};
+use super::{DepotError, Object, Objects, blocking, sweep::Swept};
 use crate::{
     db::{Db, agents::Base, depot::Whereabouts},
     faults,
@@ -34,13 +34,14 @@ pub const SMALL: u64 = 8 << 20;
 type Turn = tokio::sync::Mutex<()>;
 
 /// See the module; cheap to clone.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Travel {
     pub(super) db: Db,
     pub(super) store: Arc<Store>,
     pub(super) objects: Option<Objects>,
     /// This worker.
     pub(super) worker: String,
+    pub(super) data_dir: PathBuf,
     host_disk: HostDisk,
     making: Arc<RwLock<()>>,
     /// Shared by whoever looks whether a layer is here, held alone by who takes one out of the cache.
@@ -48,6 +49,7 @@ pub struct Travel {
     /// One at a time for each object.
     turns: Arc<Mutex<HashMap<String, Weak<Turn>>>>,
     hurry: CancellationToken,
+    pub(super) swept: Arc<Swept>,
 }
 
 impl Travel {
@@ -57,6 +59,7 @@ impl Travel {
         store: Arc<Store>,
         objects: Option<Objects>,
         worker: String,
+        data_dir: PathBuf,
         host_disk: HostDisk,
         making: Arc<RwLock<()>>,
     ) -> Travel {
@@ -65,11 +68,13 @@ impl Travel {
             store,
             objects,
             worker,
+            data_dir,
             host_disk,
             making,
             cache: Arc::default(),
             turns: Arc::default(),
             hurry: CancellationToken::new(),
+            swept: Arc::default(),
         }
     }
 
@@ -252,6 +257,48 @@ impl Travel {
         Ok(true)
     }
 
+    /// Puts content under its hash.
+    pub(crate) async fn put_blob(
+        &self,
+        hash: &BlobHash,
+        size: u64,
+        path: &Path,
+    ) -> Result<(), DepotError> {
+        let Some(objects) = &self.objects else {
+            return Ok(());
+        };
+        let object = blob(hash, size);
+        if !self.db.spare(&object.name).await? {
+            let reason = format!("is removing {}: it is put in a moment", object.name);
+            let store = objects.shown().to_owned();
+            return Err(DepotError::Away { store, reason });
+        }
+        objects.put(&object, path).await
+    }
+
+    /// Writes content into a new file. False where the store has none.
+    pub(crate) async fn get_blob(&self, hash: &BlobHash, into: &Path) -> Result<bool, DepotError> {
+        let Some(objects) = &self.objects else {
+            return Ok(false);
+        };
+        let Some(size) = objects.size(&blob(hash, 0).name).await? else {
+            return Ok(false);
+        };
+        if !self.host_disk.has_room_for(size) {
+            return Err(DepotError::NoRoom(self.host_disk.sentence()));
+        }
+        objects.get(&blob(hash, size), into).await?;
+        Ok(true)
+    }
+
+    /// Content that no row names any more leaves the store after a time of grace.
+    pub(crate) async fn doom_blob(&self, hash: &BlobHash) -> Result<(), DepotError> {
+        match self.objects {
+            Some(_) => Ok(self.db.doom(&blob(hash, 0).name).await?),
+            None => Ok(()),
+        }
+    }
+
     /// Fetches an object into a folder of its own and hands it over when it is whole and compared.
     async fn bring(
         &self,
@@ -294,6 +341,15 @@ impl Travel {
 
 fn opened(path: PathBuf) -> Result<File, DepotError> {
     File::open(&path).map_err(|source| DepotError::File { path, source })
+}
+
+/// The object of content.
+fn blob(hash: &BlobHash, size: u64) -> Object {
+    let digest = hash.as_str().to_owned();
+    Object {
+        name: format!("blobs/{}/{digest}", &digest[..2]),
+        parcel: Parcel { digest, size },
+    }
 }
 
 /// A layer's object.

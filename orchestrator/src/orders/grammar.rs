@@ -75,6 +75,20 @@ pub enum Order {
         /// It was asked for at this time (unix ms) and may be there.
         asked_at: Option<i64>,
     },
+    /// A message whose files lie on another worker runs when that one is back.
+    #[command(skip)]
+    Wait {
+        /// It is parked.
+        message: String,
+    },
+    /// It runs on the files after this tick, without those that nobody can have.
+    #[command(skip)]
+    GoOn {
+        /// The last tick whose files are there.
+        tick: String,
+        /// It is parked.
+        message: String,
+    },
     /// A question that was answered with no.
     #[command(skip)]
     Nothing,
@@ -96,7 +110,7 @@ impl Order {
     /// Whether it may be done twice.
     pub(super) fn repeats(&self) -> bool {
         match self {
-            Order::New | Order::Rollback { .. } | Order::Retry { .. } => false,
+            Order::New | Order::Rollback { .. } | Order::Retry { .. } | Order::GoOn { .. } => false,
             Order::Help
             | Order::Status
             | Order::Stop { .. }
@@ -109,6 +123,7 @@ impl Order {
             // It becomes `Open` in the transaction that makes the fork.
             | Order::Fork { .. }
             | Order::Open { .. }
+            | Order::Wait { .. }
             | Order::Nothing => true,
         }
     }
@@ -159,7 +174,12 @@ impl Order {
     pub fn is_weighty(&self) -> bool {
         matches!(
             self,
-            Order::New | Order::Stop { .. } | Order::Rollback { .. } | Order::Retry { .. }
+            Order::New
+                | Order::Stop { .. }
+                | Order::Rollback { .. }
+                | Order::Retry { .. }
+                | Order::Wait { .. }
+                | Order::GoOn { .. }
         )
     }
 }

@@ -86,6 +86,8 @@ impl Orders {
             Order::Usage => self.usage(order).await,
             Order::Export => self.export(order).await,
             Order::SendAgain { file } => Ok(self.send_again(file).await),
+            Order::Wait { message } => self.wait(order, message).await,
+            Order::GoOn { tick, message } => self.go_on(order, tick, message).await,
             Order::Nothing => Ok(told::plain("Nothing was changed.")),
         };
         done.unwrap_or_else(|error| match error {
@@ -241,6 +243,25 @@ impl Orders {
             Some(MessageOutcome::Parked) => "It runs again.",
             _ => "What could not be delivered comes again.",
         }))
+    }
+
+    async fn wait(&self, order: &OpenOrder, message: &str) -> Result<Said, RequestError> {
+        let waits = self.commands.wait_for_files(order.agent, message).await?;
+        Ok(told::plain(match waits {
+            true => "It waits, and runs by itself once its files are there.",
+            false => "That message is not parked any more.",
+        }))
+    }
+
+    async fn go_on(
+        &self,
+        order: &OpenOrder,
+        tick: &str,
+        message: &str,
+    ) -> Result<Said, RequestError> {
+        let tick = self.tick(Some(tick)).await?;
+        self.commands.rollback(order.agent, tick).await?;
+        self.retry(order, Some(message)).await
     }
 
     async fn usage(&self, order: &OpenOrder) -> Result<Said, RequestError> {

@@ -1,7 +1,7 @@
 //! What a thread is told, in Markdown.
 
 use mayfly_domain::{
-    AgentId, Reply, ReplyFile,
+    AgentId, MessageId, Reply, ReplyFile, TickId,
     chat::{Button, CallError},
 };
 
@@ -174,6 +174,21 @@ pub(crate) fn doubt(file: &ReplyFile) -> Said {
         ],
         ..plain(text)
     }
+}
+
+/// What a person can choose where the newest files lie on a worker that does not answer.
+pub(crate) fn choices(before: Option<TickId>, message: MessageId) -> Vec<(Button, Order)> {
+    let message = message.to_string();
+    let wait = Order::Wait {
+        message: message.clone(),
+    };
+    let mut choices = vec![(button("Wait", false), wait)];
+    if let Some(tick) = before {
+        let label = format!("Go on from {}", tick.short());
+        let tick = tick.to_string();
+        choices.push((button(&label, true), Order::GoOn { tick, message }));
+    }
+    choices
 }
 
 /// What a fork's conversation is called.

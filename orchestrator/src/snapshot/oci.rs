@@ -42,6 +42,7 @@ pub use layout::{Output, receive};
 pub use parcel::Parcel;
 pub use read::TarError;
 pub use squeeze::Compress;
+pub(crate) use squeeze::digest;
 pub use unpack::Budget;
 
 /// The label that says which form it is.

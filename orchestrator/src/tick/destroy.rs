@@ -204,6 +204,7 @@ fn judge(error: &TickError) -> EndedBadly {
         TickError::Depot(DepotError::NotConfigured { .. }) => {
             interrupted(&error.to_string(), Again::Parked)
         }
+        TickError::Blobs(error) if error.is_away() => interrupted(&error.to_string(), Again::Free),
         TickError::NoRoom
         | TickError::Depot(_)
         | TickError::Backend(

@@ -368,6 +368,11 @@ async fn stored(tools: &Tools, job: &Job, name: &str) -> Result<(BlobHash, u64),
             pauses.next(),
         ) {
             (Ok(stored), _) => return Ok(stored),
+            // As with the layer: the answer waits, nothing is lost.
+            (Err(error), _) if error.is_away() && !tools.travel.hurry().is_cancelled() => {
+                pauses = STORE_AGAIN.into_iter();
+                tokio::time::sleep(PUT_AGAIN).await;
+            }
             (Err(_), Some(pause)) => tokio::time::sleep(pause).await,
             (Err(error), None) => return Err(error.into()),
         }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     scene::Scene,
-    stored::{BROUGHT, PUT},
+    stored::{BROUGHT, PUT, SWEPT},
 };
 
 const ACCEPT: &[&str] = &["accept.before", "accept.inside", "accept.after"];
@@ -159,6 +159,7 @@ fn every_point_of_the_source_is_listed_here() {
         FORKS,
         PUT,
         BROUGHT,
+        SWEPT,
         &[FILE, FORK_ANSWER],
     ];
     let listed: BTreeSet<String> = groups.concat().iter().map(|p| (*p).to_owned()).collect();

@@ -9,6 +9,8 @@ use crate::scene::Scene;
 
 /// While a tick's layer is put, before its commit.
 pub(crate) const PUT: &[&str] = &["depot.packed", "depot.put", "report.stored"];
+/// While an object that no row needs is removed.
+pub(crate) const SWEPT: &[&str] = &["depot.removing"];
 /// While a machine that lacks everything brings it back.
 pub(crate) const BROUGHT: &[&str] = &["depot.got", "unpack.durable", "depot.unpacked"];
 
@@ -76,6 +78,31 @@ fn while_a_state_is_brought_from_the_store() {
         scene.server.stop();
     }
     scene.server.start();
+    scene.end();
+}
+
+/// Its mark stays, and whoever starts again removes it.
+#[test]
+fn while_an_object_that_no_row_needs_is_removed() {
+    let shared = shared();
+    let mut scene = scene(&shared);
+    let object = shared.path().join("blobs/ab").join("ab".repeat(32));
+    fs::create_dir_all(object.parent().expect("a folder")).expect("it is ours");
+    fs::write(&object, "nobody's").expect("it is ours");
+    let name = format!("blobs/ab/{}", "ab".repeat(32));
+    scene.server.change(&format!(
+        "INSERT INTO doomed (object, at) VALUES ('{name}', 1)"
+    ));
+    for point in SWEPT {
+        scene.server.start_with_fault(point);
+        scene.server.wait_dead();
+        assert!(object.exists(), "{point}");
+    }
+    // As long ago as makes sure that it is dead.
+    scene.server.change("UPDATE doomed SET removing_at = 1");
+    scene.server.start();
+    scene.until_sql("SELECT count(*) FROM doomed", "0");
+    assert!(!object.exists());
     scene.end();
 }
 

@@ -1,6 +1,8 @@
 //! The layer store: a bucket on a server that others wrote, and a folder that is shared.
 
 mod away;
+mod keeping;
+mod parked;
 mod travel;
 
 use std::{fs, path::Path};

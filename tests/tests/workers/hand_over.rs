@@ -156,3 +156,30 @@ fn a_stop_reaches_a_tick_of_another_worker() {
         assert!(worker.stop().success());
     }
 }
+
+/// The machine is gone with its disk: another one, which has never seen the agent, goes on with its files,
+/// and shows what it has not run.
+#[test]
+fn an_agent_goes_on_on_a_machine_that_has_never_seen_it() {
+    let fleet = Fleet::new();
+    let mut first = fleet.process("all");
+    first.start();
+    let agent = first.agent();
+    let said = first.json(&["agent", "send", &agent, "echo one > f; echo first"]);
+    let tick = said["tick"].as_str().expect("a tick").to_owned();
+    for stored in [
+        "SELECT count(*) FROM layers WHERE stored_at IS NOT NULL",
+        "SELECT count(*) FROM bases WHERE stored_at IS NOT NULL",
+        "SELECT count(*) FROM ticks WHERE transcript <> ''",
+    ] {
+        fleet.until_sql(&first, stored, "1");
+    }
+    assert!(first.stop().success());
+    let mut second = fleet.process("all");
+    second.start();
+    let said = second.json(&["agent", "send", &agent, "cat f; ls"]);
+    assert_eq!(said["reply"]["text"], "one\nf", "{said}");
+    let shown = second.json(&["tick", "show", &tick]).to_string();
+    assert!(shown.contains(r#""text":"first\n""#), "{shown}");
+    assert!(second.stop().success());
+}

@@ -315,7 +315,7 @@ impl Read for Digested {
 }
 
 /// The digest and length of a whole file.
-pub(super) fn digest(mut from: impl Read) -> io::Result<(String, u64)> {
+pub(crate) fn digest(mut from: impl Read) -> io::Result<(String, u64)> {
     let (mut digest, mut size) = (Sha256::new(), 0);
     let mut chunk = vec![0; CHUNK];
     loop {
