@@ -15,6 +15,7 @@ use mayfly_tests::{
     second_engine::SecondEngine,
     server::Server,
 };
+use tempfile::TempDir;
 
 /// What is shared, and by how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) redis: RedisServer,
     pub(crate) to_postgres: Cutter,
     pub(crate) to_redis: Cutter,
+    /// Of layers, as a folder that all have mounted.
+    store: TempDir,
 }
 
 /// See the module.
@@ -119,10 +122,12 @@ impl Shared {
             to_redis: Cutter::before(&format!("127.0.0.1:{redis_port}")),
             postgres,
             redis,
+            store: TempDir::with_prefix("mayfly-store").expect("a temporary folder"),
         }
     }
 
     fn used_by(&self, server: Server) -> Server {
+        let store = format!("file://{}", self.store.path().display());
         let database = format!(
             "postgres://mayfly@{}/{DATABASE}",
             self.to_postgres.address()
@@ -131,6 +136,7 @@ impl Shared {
         server
             .env("MAYFLY__DATABASE__URL", &database)
             .env("MAYFLY__QUEUE__URL", &queue)
+            .env("MAYFLY__STORE__URL", &store)
     }
 }
 

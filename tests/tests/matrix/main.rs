@@ -45,6 +45,11 @@ fn one_worker_on_shared_stores() {
     hit(Kind::Shared { workers: 1 });
 }
 
+#[test]
+fn three_workers_on_shared_stores() {
+    hit(Kind::Shared { workers: 3 });
+}
+
 fn hit(kind: Kind) {
     if !full() {
         campaign(kind, &Blow::some(kind), FEW_AGENTS, 0);
