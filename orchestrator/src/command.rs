@@ -252,6 +252,7 @@ impl From<DbError> for RequestError {
             error if error.is_down() => {
                 RequestError::Unanswered(format!("{error}: ask again in a moment"))
             }
+            DbError::Over => RequestError::Unavailable(error.to_string()),
             DbError::NoCopy => RequestError::Conflict(error.to_string()),
             error => internal(&error),
         }

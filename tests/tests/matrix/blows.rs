@@ -161,9 +161,7 @@ impl Blow {
             Blow::Cut(way) => cut(shared(fleet), way, AWAY),
             Blow::CutForLong(way) => cut(shared(fleet), way, LAPSED),
         }
-        for worker in &mut fleet.workers {
-            assert!(worker.running(), "{self}: {}", worker.log());
-        }
+        fleet.stand();
     }
 }
 

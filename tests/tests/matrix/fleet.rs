@@ -60,6 +60,9 @@ pub(crate) struct Fleet {
 }
 
 const DATABASE: &str = "matrix";
+/// Workers whose lease holds.
+const LIVE: &str =
+    "SELECT count(*) FROM workers WHERE expires_at > extract(epoch FROM clock_timestamp()) * 1000";
 const LIBRARY: &str = "/usr/$LIB/faketime/libfaketime.so.1";
 /// A database that crashed answers after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -96,6 +99,26 @@ impl Fleet {
             None => Truth::File(self.workers[0].data_dir().join("mayfly.db")),
             Some(shared) => Truth::Server(shared.postgres.url(DATABASE)),
         }
+    }
+
+    /// Waits until all work. One that others have declared dead ends itself, and is started again as by a
+    /// service manager.
+    pub(crate) fn stand(&mut self) {
+        let truth = self.truth();
+        let many = self.workers.len();
+        until(PATIENCE, || {
+            for worker in &mut self.workers {
+                if !worker.running() {
+                    assert!(many > 1, "{}", worker.log());
+                    worker.wait_dead();
+                    worker.start();
+                }
+            }
+            match many == 1 || truth.count(LIVE) == many {
+                true => Ok(()),
+                false => Err(format!("not all of {many} workers live")),
+            }
+        });
     }
 
     pub(crate) fn end(mut self) {

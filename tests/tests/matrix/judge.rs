@@ -66,8 +66,13 @@ pub(crate) fn one_outcome_each(fleet: &Fleet, load: &Load) {
     for worker in &fleet.workers {
         for folder in ["u", "t"] {
             let folder = worker.data_dir().join(folder);
-            let left: Vec<_> = std::fs::read_dir(&folder).into_iter().flatten().collect();
-            assert!(left.is_empty(), "{left:?}");
+            until(PATIENCE, || {
+                let left: Vec<_> = std::fs::read_dir(&folder).into_iter().flatten().collect();
+                match left.is_empty() {
+                    true => Ok(()),
+                    false => Err(format!("{left:?}: {}", worker.log())),
+                }
+            });
         }
     }
 }
