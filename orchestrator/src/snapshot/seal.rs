@@ -169,12 +169,18 @@ impl Store {
 
     /// Legal when the layer's slots are gathered and durable.
     pub(super) fn publish(&self, layer: &LayerId) -> Result<(), StoreError> {
-        let (from, to) = (ready_dir(&self.upper_dir(layer)), self.layer_dir(layer));
+        self.show(&self.upper_dir(layer), layer)?;
+        self.settle(layer)
+    }
+
+    /// Moves what is gathered in this folder to the layer's place.
+    pub(super) fn show(&self, dir: &Path, layer: &LayerId) -> Result<(), StoreError> {
+        let (from, to) = (ready_dir(dir), self.layer_dir(layer));
         durable::folder(&from)?;
         faults::point("publish.before");
         ops::rename_path(&from, &to).map_err(|error| StoreError::io(&from, error))?;
         faults::point("publish.renamed");
-        self.settle(layer)
+        Ok(())
     }
 
     /// Legal when the layer is in its place: makes that durable and removes the rest.

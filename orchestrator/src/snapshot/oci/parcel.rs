@@ -70,45 +70,12 @@ impl Store {
         budget: &mut Budget<'_>,
     ) -> Result<LayerSize, OciError> {
         checked(slots)?;
-        // What an earlier attempt left.
-        self.discard(layer)?;
-        let done = self.fill_layer(layer, slots, from, budget);
-        if done.is_err() {
-            self.discard(layer)?;
-        }
-        let size = done?;
-        self.publish(layer)?;
-        Ok(size)
-    }
-
-    fn fill_layer(
-        &self,
-        layer: &LayerId,
-        slots: &[Slot],
-        from: File,
-        budget: &mut Budget<'_>,
-    ) -> Result<LayerSize, OciError> {
-        let dir = self.upper_dir(layer);
-        let (ready, copies) = (ready_dir(&dir), dir.join("copies"));
-        for path in [&dir, &ready, &copies] {
-            make(path)?;
-        }
-        let nothing = || Some(Stack { trees: Vec::new() });
-        let targets = targets(&ready, &copies, slots, nothing)?;
-        let used = read(from, &targets, &Vec::new(), budget)?;
-        let (mut measure, mut trees) = (Measure::new(None), Vec::new());
-        for ((slot, target), used) in slots.iter().zip(targets).zip(used) {
-            match used {
-                true => {
-                    measure.add(&target.out).map_err(OciError::seal)?;
-                    trees.push(target.out);
-                }
-                false => trash::remove(&ready.join(&slot.name))?,
-            }
-        }
-        let size = measure.own().map_err(OciError::seal)?;
-        durable::all(&trees, size.inodes)?;
-        crate::faults::point("unpack.durable");
+        // Not under the layer's name: a row has it, so nobody would look for what a crash left.
+        let staging = self.stage()?;
+        let size = Store::fill_layer(staging.path(), slots, from, budget)?;
+        self.show(staging.path(), layer)?;
+        durable::folder(&self.data_dir.join("l"))?;
+        staging.end()?;
         Ok(size)
     }
 
@@ -139,6 +106,35 @@ impl Store {
         }
         done?;
         Ok(self.finish_base(base, slots)?)
+    }
+
+    fn fill_layer(
+        dir: &Path,
+        slots: &[Slot],
+        from: File,
+        budget: &mut Budget<'_>,
+    ) -> Result<LayerSize, OciError> {
+        let (ready, copies) = (ready_dir(dir), dir.join("copies"));
+        for path in [&ready, &copies] {
+            make(path)?;
+        }
+        let nothing = || Some(Stack { trees: Vec::new() });
+        let targets = targets(&ready, &copies, slots, nothing)?;
+        let used = read(from, &targets, &Vec::new(), budget)?;
+        let (mut measure, mut trees) = (Measure::new(None), Vec::new());
+        for ((slot, target), used) in slots.iter().zip(targets).zip(used) {
+            match used {
+                true => {
+                    measure.add(&target.out).map_err(OciError::seal)?;
+                    trees.push(target.out);
+                }
+                false => trash::remove(&ready.join(&slot.name))?,
+            }
+        }
+        let size = measure.own().map_err(OciError::seal)?;
+        durable::all(&trees, size.inodes)?;
+        crate::faults::point("unpack.durable");
+        Ok(size)
     }
 
     /// Bytes of all that a layer holds, also of what older layers share.
