@@ -323,7 +323,7 @@ impl Before {
             fs::create_dir_all(&into)?;
             let file = |tick: &str| PathBuf::from(format!("{tick}.jsonl"));
             let from = folder.join(agent).join(file(tick));
-            fs::hard_link(from, into.join(file(&id(tick, number))))?;
+            name_again(&from, &into.join(file(&id(tick, number))))?;
         }
         Ok(())
     }
@@ -337,8 +337,20 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
         let name = to.join(entry.file_name());
         match entry.file_type()?.is_dir() {
             true => link(&entry.path(), &name)?,
-            false => fs::hard_link(entry.path(), name)?,
+            false => name_again(&entry.path(), &name)?,
         }
     }
     Ok(())
+}
+
+/// A further name of a file; one that has all the names it may have is made anew and gives its own place up.
+fn name_again(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::TooManyLinks => {
+            fs::copy(from, to)?;
+            fs::remove_file(from)?;
+            fs::hard_link(to, from)
+        }
+        other => other,
+    }
 }

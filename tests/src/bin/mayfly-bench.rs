@@ -28,11 +28,14 @@ enum Verb {
         #[arg(long)]
         program: PathBuf,
     },
-    /// What a thousand idle agents and reads about them cost.
+    /// What a thousand idle agents, or more, and reads about them cost.
     Idle {
         /// Writes the figures as a JSON list.
         #[arg(long)]
         json: Option<PathBuf>,
+        /// How many; more than a thousand have a short history each.
+        #[arg(long, default_value_t = idle::AGENTS, value_parser = clap::value_parser!(u32).range(i64::from(idle::AGENTS)..=1_000_000))]
+        agents: u32,
         /// The server that is measured.
         #[arg(long)]
         program: PathBuf,
@@ -92,7 +95,11 @@ fn main() -> ExitCode {
             let report = runtime().block_on(snapshot::run(rounds, full));
             finish(&report, json)
         }
-        Verb::Idle { json, program } => finish(&idle::run(&program), json),
+        Verb::Idle {
+            json,
+            agents,
+            program,
+        } => finish(&idle::run(&program, agents), json),
         Verb::Adapter { json, program } => finish(&adapter::run(&program), json),
         Verb::Queue { json } => finish(&runtime().block_on(queue::run()), json),
         Verb::Accept { json } => {
