@@ -106,6 +106,8 @@ const JUMP_MS: i64 = DAY_MS;
 const BELIEVED: Duration = Duration::from_secs(60 * 60);
 /// How often all agents are looked at, dormant ones too.
 const ALL: Duration = Duration::from_secs(60 * 60);
+/// Families looked at in one round of that: nobody waits for a hundred thousand.
+const AT_ONCE: i64 = 500;
 /// How often what lies beside layers is looked at.
 const REST: Duration = Duration::from_secs(10 * 60);
 /// An upload that no message names is kept at least so long.
@@ -148,6 +150,8 @@ struct Seen {
     all_chains: Option<Duration>,
     /// When all were looked at last, by the boot clock.
     all: Option<Duration>,
+    /// How far that is, where one round was not enough.
+    reached: Option<AgentId>,
     rest: Option<Duration>,
     /// When the jump was first seen: boot clock, and wall clock in unix ms.
     jumped: Option<(Duration, i64)>,
@@ -238,17 +242,20 @@ impl Keeper {
         let touched = self.seen(|seen| std::mem::take(&mut seen.touched));
         let mut view = GcView::default();
         let done = match self.has_layers {
-            true => self.layers(due.0, &touched, false, &mut view).await,
+            true => {
+                self.layers(touched.iter().copied(), false, &mut view)
+                    .await
+            }
             false => Ok(()),
         };
         if done.is_err() {
             self.seen(|seen| seen.touched.extend(touched));
         }
         done?;
-        let now = clock::boot_time();
         if due.0 {
-            self.seen(|seen| seen.all = Some(now));
+            self.some_of_all(&mut view).await?;
         }
+        let now = clock::boot_time();
         if due.1 {
             self.blobs(false, &mut view).await?;
             if self.has_layers {
@@ -274,8 +281,16 @@ impl Keeper {
             self.blobs(ask.dry_run, &mut view).await?;
             return Ok(view);
         }
-        self.layers(true, &BTreeSet::new(), ask.dry_run, &mut view)
-            .await?;
+        let mut reached = None;
+        loop {
+            let origins = self.db.origins(reached, AT_ONCE).await?;
+            let Some(last) = origins.last().copied() else {
+                break;
+            };
+            self.layers(origins.into_iter(), ask.dry_run, &mut view)
+                .await?;
+            reached = Some(last);
+        }
         self.blobs(ask.dry_run, &mut view).await?;
         self.bases(ask.dry_run, &mut view).await?;
         view.images = self.images.unneeded().await?;
@@ -331,25 +346,33 @@ impl Keeper {
         )))
     }
 
+    /// The next of all families.
+    async fn some_of_all(&self, view: &mut GcView) -> Result<(), TickError> {
+        if !self.has_layers {
+            self.seen(|seen| seen.all = Some(clock::boot_time()));
+            return Ok(());
+        }
+        let reached = self.seen(|seen| seen.reached);
+        let origins = self.db.origins(reached, AT_ONCE).await?;
+        let (last, many) = (origins.last().copied(), origins.len() as i64);
+        self.layers(origins.into_iter(), false, view).await?;
+        self.seen(|seen| {
+            seen.reached = last.filter(|_| many == AT_ONCE);
+            if seen.reached.is_none() {
+                seen.all = Some(clock::boot_time());
+            }
+        });
+        Ok(())
+    }
+
     async fn layers(
         &self,
-        all: bool,
-        touched: &BTreeSet<AgentId>,
+        members: impl Iterator<Item = AgentId>,
         dry_run: bool,
         view: &mut GcView,
     ) -> Result<(), TickError> {
         self.db.release_pins().await?;
         let now = self.db.wall_clock().await?;
-        let members: Vec<AgentId> = match all {
-            true => {
-                let families = self.db.families().await?;
-                families
-                    .iter()
-                    .filter_map(|family| family.first().copied())
-                    .collect()
-            }
-            false => touched.iter().copied().collect(),
-        };
         let mut done = HashSet::new();
         for one in members {
             if done.contains(&one) {

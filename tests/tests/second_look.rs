@@ -77,15 +77,16 @@ async fn a_fork_that_is_made_beside_a_collection_keeps_its_files() {
     let world = World::docker().await;
     let origin = world.shell().await;
     world.say(origin, "echo whole > keep").await;
-    let family = world.service().worker().tools.db.families().await.unwrap();
+    let tools = &world.service().worker().tools;
+    let origins = tools.db.origins(None, 100).await.unwrap();
+    assert_eq!(origins, [origin]);
     let fork = world.commands().fork(origin, None).await.unwrap().id;
     world.commands().remove_agent(origin, true).await.unwrap();
     // The list was read before the fork was made, as a round does.
-    let tools = &world.service().worker().tools;
-    for agents in family {
+    for agent in origins {
         let plan = tools
             .db
-            .collect(agents[0], |family| family.plan(|_| None, i64::MAX / 2))
+            .collect(agent, |family| family.plan(|_| None, i64::MAX / 2))
             .await
             .unwrap();
         assert!(plan.forget.is_empty(), "{:?}", plan.forget);

@@ -19,8 +19,9 @@ impl Db {
     /// Images that living agents stand on.
     pub async fn images_in_use(&self) -> Result<Vec<ImageInUse>, DbError> {
         let rows = query(
-            "SELECT image, created_at, registry FROM bases
-              WHERE image IN (SELECT image FROM agents WHERE removed_at IS NULL) ORDER BY image",
+            "SELECT b.image, b.created_at, b.registry FROM bases b
+              WHERE EXISTS (SELECT 1 FROM agents a WHERE a.image = b.image AND a.removed_at IS NULL)
+              ORDER BY b.image",
         )
         .fetch_all(self.reader())
         .await?;

@@ -1,7 +1,7 @@
 //! What retention and garbage collection read and write. A family is all agents that may share
 //! layers: they stand on each other's states by forks.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashMap;
 
 use mayfly_domain::{AgentId, BaseId, LayerId, SnapshotId};
 use sha2::{Digest as _, Sha256};
@@ -18,40 +18,23 @@ use crate::{
 pub struct FamilyVersion([u8; 32]);
 
 impl Db {
-    /// All agents, removed ones too, in groups that may share layers.
-    pub async fn families(&self) -> Result<Vec<Vec<AgentId>>, DbError> {
-        let rows = query("SELECT id, forked_from FROM agents ORDER BY id")
-            .fetch_all(self.reader())
-            .await?;
-        let mut root: HashMap<AgentId, AgentId> = HashMap::new();
-        let mut families: BTreeMap<AgentId, Vec<AgentId>> = BTreeMap::new();
-        // A fork is younger than what it was forked from, and so is its id; where that does not
-        // hold, the links are followed.
-        let mut links = Vec::new();
-        for row in &rows {
-            let text: String = row.try_get(0)?;
-            let id: AgentId = parse("agents", &text, "id", &text)?;
-            let from: Option<String> = row.try_get(1)?;
-            let from = parse_opt("agents", &text, "forked_from", from.as_deref())?;
-            links.push((id, from));
-        }
-        let parents: HashMap<AgentId, Option<AgentId>> = links.iter().copied().collect();
-        for (id, _) in &links {
-            let mut top = *id;
-            let mut seen = HashSet::new();
-            while let Some(Some(parent)) = parents.get(&top) {
-                if !parents.contains_key(parent) || !seen.insert(top) {
-                    break;
-                }
-                top = match root.get(parent) {
-                    Some(known) => *known,
-                    None => *parent,
-                };
-            }
-            root.insert(*id, top);
-            families.entry(top).or_default().push(*id);
-        }
-        Ok(families.into_values().collect())
+    /// Of each group that may share layers the agent that all others come from, removed ones too: so many behind
+    /// this one, in the order of their ids.
+    pub async fn origins(
+        &self,
+        after: Option<AgentId>,
+        most: i64,
+    ) -> Result<Vec<AgentId>, DbError> {
+        let rows = query(
+            "SELECT a.id FROM agents a WHERE a.id > $1
+                AND NOT EXISTS (SELECT 1 FROM agents o WHERE o.id = a.forked_from)
+              ORDER BY a.id LIMIT $2",
+        )
+        .bind(after.map_or_else(String::new, |agent| agent.to_string()))
+        .bind(most)
+        .fetch_all(self.reader())
+        .await?;
+        ids("agents", &rows)
     }
 
     /// The family of an agent as it is now.
@@ -212,7 +195,8 @@ pub(super) async fn is_expired_on(
     Ok(row.try_get::<i64, _>(0)? == 0)
 }
 
-/// Common tables: the family of the agent `$1`.
+/// Common tables: the family of the agent `$1`. What follows joins it crosswise, so that SQLite begins with it and
+/// not with all there is.
 const FAMILY: &str = "WITH RECURSIVE up (id, forked_from) AS (
        SELECT id, forked_from FROM agents WHERE id = $1
        UNION SELECT a.id, a.forked_from FROM up u JOIN agents a ON a.id = u.forked_from
@@ -257,7 +241,7 @@ async fn members_on(
     family: &mut Family,
 ) -> Result<(), DbError> {
     let moves = "SELECT m.agent, m.from_snapshot, m.to_snapshot
-                   FROM family f JOIN head_moves m ON m.agent = f.id";
+                   FROM family f CROSS JOIN head_moves m WHERE m.agent = f.id";
     let mut left: HashMap<String, Vec<SnapshotId>> = HashMap::new();
     for row in &of_family(connection, agent, moves).await? {
         let key: String = row.try_get(0)?;
@@ -270,7 +254,7 @@ async fn members_on(
     }
     let members = "SELECT a.id, a.profile, a.head, a.created_at,
                      (SELECT max(t.started_at) FROM ticks t WHERE t.agent = a.id)
-                     FROM family f JOIN agents a ON a.id = f.id WHERE a.removed_at IS NULL";
+                     FROM family f CROSS JOIN agents a WHERE a.id = f.id AND a.removed_at IS NULL";
     for row in &of_family(connection, agent, members).await? {
         let key: String = row.try_get(0)?;
         let head: Option<String> = row.try_get(2)?;
@@ -293,10 +277,11 @@ async fn states_on(
 ) -> Result<(), DbError> {
     let states = "SELECT s.id, s.parent, s.layer, l.bytes, m.layer, ml.bytes, s.created_at,
                     s.expired_at, s.agent FROM family f
-                    JOIN snapshots s ON s.agent = f.id AND s.gone = 0
+                    CROSS JOIN snapshots s
                     LEFT JOIN layers l ON l.id = s.layer
                     LEFT JOIN merges m ON m.snapshot = s.id
-                    LEFT JOIN layers ml ON ml.id = m.layer";
+                    LEFT JOIN layers ml ON ml.id = m.layer
+                   WHERE s.agent = f.id AND s.gone = 0";
     for row in &of_family(connection, agent, states).await? {
         let key: String = row.try_get(0)?;
         let text = |column: usize| -> Result<Option<String>, DbError> { Ok(row.try_get(column)?) };
