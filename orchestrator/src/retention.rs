@@ -242,10 +242,7 @@ impl Keeper {
         let touched = self.seen(|seen| std::mem::take(&mut seen.touched));
         let mut view = GcView::default();
         let done = match self.has_layers {
-            true => {
-                self.layers(touched.iter().copied(), false, &mut view)
-                    .await
-            }
+            true => self.layers(touched.iter().copied(), false, &mut view).await,
             false => Ok(()),
         };
         if done.is_err() {
