@@ -223,6 +223,61 @@ async fn a_read_takes_as_many_statements_however_much_it_shows_and_scans_no_tabl
     world.end().await;
 }
 
+/// What housekeeping asks again and again looks at what it asks for, not at all agents; and of all agents it takes
+/// a portion at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn housekeeping_among_many_agents_asks_as_fast_as_among_few() {
+    let world = World::fake(Setup::default(), Fake::new).await;
+    let agent = world.shell().await;
+    world.reply(agent, "echo here > f").await;
+    let db = &world.service().worker().tools.db;
+    let median = async || -> [Duration; 2] {
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..101 {
+            let began = Instant::now();
+            let family = db.family(agent).await.unwrap();
+            times[0].push(began.elapsed());
+            assert_eq!(family.members.len(), 1);
+            let began = Instant::now();
+            let images = db.images_in_use().await.unwrap();
+            times[1].push(began.elapsed());
+            assert_eq!(images.len(), 1);
+        }
+        times.map(|mut times| {
+            times.sort_unstable();
+            times[50]
+        })
+    };
+    let few = median().await;
+    world.change(
+        "INSERT INTO agents (id, profile, sandbox, image, base, generation, created_at)
+         WITH RECURSIVE k (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < 30000)
+         SELECT substr(id, 1, 30) || printf('%06x', n), profile, sandbox, image, base, generation, created_at
+           FROM agents, k",
+    );
+    let many = median().await;
+    for (what, few, many) in [("a family", few[0], many[0]), ("images", few[1], many[1])] {
+        let most = 3 * few + Duration::from_millis(2);
+        assert!(
+            many < most,
+            "{what}: {many:?} among many, {few:?} among few"
+        );
+    }
+    let mut reached = None;
+    let mut seen = 0;
+    loop {
+        let origins = db.origins(reached, 500).await.unwrap();
+        assert!(origins.len() <= 500);
+        seen += origins.len();
+        reached = origins.last().copied();
+        if reached.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, 30_001);
+    world.end().await;
+}
+
 /// The program as tests build it is larger than the shipped one: `tests/bench idle` measures that.
 const MEMORY: f64 = 90.0;
 /// Milliseconds that a start may take longer with a thousand agents than with two.
