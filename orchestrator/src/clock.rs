@@ -11,14 +11,50 @@ use std::{
 /// Unix time in milliseconds.
 #[allow(clippy::disallowed_methods)]
 pub fn unix_ms() -> i64 {
+    #[cfg(feature = "faults")]
+    if let Some(now) = simulated::now() {
+        return now.unix_ms;
+    }
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |age| age.as_millis() as i64)
 }
 
 /// Time since boot, suspended time included (`CLOCK_BOOTTIME`).
 pub fn boot_time() -> Duration {
+    #[cfg(feature = "faults")]
+    if let Some(now) = simulated::now() {
+        return now.boot;
+    }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// What a simulation says the time is, on its own thread only.
+#[cfg(feature = "faults")]
+pub mod simulated {
+    use std::{cell::Cell, time::Duration};
+
+    thread_local! {
+        static NOW: Cell<Option<Now>> = const { Cell::new(None) };
+    }
+
+    /// Both clocks of one host.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Now {
+        /// See [`super::unix_ms`].
+        pub unix_ms: i64,
+        /// See [`super::boot_time`].
+        pub boot: Duration,
+    }
+
+    /// From now on both clocks stand, on this thread.
+    pub fn set(now: Now) {
+        NOW.set(Some(now));
+    }
+
+    pub(super) fn now() -> Option<Now> {
+        NOW.get()
+    }
 }
 
 /// Longest pause that is ever written into a row, in milliseconds: what lies further ahead was

@@ -62,6 +62,7 @@ pub struct Db {
     accepting: Arc<accept::Accepting>,
     /// Who writes; none until a worker was started.
     member: Arc<OnceLock<Identity>>,
+    shared: bool,
 }
 
 /// What differs.
@@ -97,9 +98,24 @@ impl Db {
             held: Arc::default(),
             accepting: Arc::default(),
             member: Arc::default(),
+            shared: dialect == Dialect::Postgres,
         };
         db.sign().await?;
         Ok(db)
+    }
+
+    /// The same database as another of several processes has it, a file too: for a simulation, in which no two
+    /// are in a transaction at once.
+    #[cfg(feature = "faults")]
+    pub fn of_another_process(&self) -> Db {
+        Db {
+            done: pins::Done::default(),
+            held: Arc::default(),
+            accepting: Arc::default(),
+            member: Arc::default(),
+            shared: true,
+            ..self.clone()
+        }
     }
 
     /// A transaction that may write; refused once the epoch of this process is over.

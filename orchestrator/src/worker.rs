@@ -237,7 +237,10 @@ impl Worker {
     pub async fn beat(self) -> Result<(), String> {
         let stopping = self.tools.supervisor.stopping();
         while !(stopping.is_cancelled() && self.is_at_rest()) {
-            self.lanes.beat().await;
+            // Whoever cannot renew its lease runs nothing: others may have its lanes.
+            if self.tools.lease.fresh() {
+                self.lanes.beat().await;
+            }
             let pause = if stopping.is_cancelled() { SOON } else { BEAT };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}

@@ -27,6 +27,63 @@ impl IdError {
     }
 }
 
+fn later() -> Uuid {
+    #[cfg(feature = "faults")]
+    if let Some(id) = simulated::later() {
+        return id;
+    }
+    Uuid::now_v7()
+}
+
+fn random() -> Uuid {
+    #[cfg(feature = "faults")]
+    if let Some(id) = simulated::random() {
+        return id;
+    }
+    Uuid::new_v4()
+}
+
+/// Ids that a simulation can make again, on its own thread only.
+#[cfg(feature = "faults")]
+pub mod simulated {
+    use std::cell::Cell;
+
+    use uuid::{Builder, Uuid};
+
+    thread_local! {
+        static NOW: Cell<Option<u64>> = const { Cell::new(None) };
+        static MADE: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// From now on ids hold this time (unix ms) and how many were made before them, on this thread.
+    pub fn set(unix_ms: u64) {
+        NOW.set(Some(unix_ms));
+    }
+
+    /// The next id is the first one again.
+    pub fn begin() {
+        MADE.set(0);
+    }
+
+    pub(super) fn later() -> Option<Uuid> {
+        let now = NOW.get()?;
+        let mut tail = [0; 10];
+        tail[2..].copy_from_slice(&next().to_be_bytes());
+        Some(Builder::from_unix_timestamp_millis(now, &tail).into_uuid())
+    }
+
+    pub(super) fn random() -> Option<Uuid> {
+        NOW.get()?;
+        // Twelve digits of it are used.
+        Some(Uuid::from_u128(u128::from(next()) << 80))
+    }
+
+    fn next() -> u64 {
+        MADE.set(MADE.get() + 1);
+        MADE.get()
+    }
+}
+
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*
@@ -38,7 +95,7 @@ macro_rules! uuid_id {
             /// A new id; later ids sort after earlier ones (UUIDv7, RFC 9562).
             #[allow(clippy::new_without_default)]
             pub fn new() -> Self {
-                $name(Uuid::now_v7())
+                $name(later())
             }
 
             /// The last 8 hexadecimal digits, as people read it.
@@ -106,7 +163,7 @@ macro_rules! short_id {
             /// fit one page.
             #[allow(clippy::new_without_default)]
             pub fn new() -> Self {
-                let random = Uuid::new_v4().simple().to_string();
+                let random = random().simple().to_string();
                 $name(random[..12].to_owned())
             }
 

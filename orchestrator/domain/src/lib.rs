@@ -22,6 +22,8 @@ pub use attachment::{
 };
 pub use author::Author;
 pub use event::{Channel, Event, Happened, Place, PostId, Posted, Pressed, RemoteFile, Twin};
+#[cfg(feature = "faults")]
+pub use id::simulated;
 pub use id::{
     AgentId, BaseId, BlobHash, DeliveryId, IdError, InstallationId, LayerId, MessageId, SnapshotId,
     ThreadId, TickId,

@@ -52,7 +52,7 @@ pub enum Started {
 impl Db {
     /// Whether other processes may work on this database.
     pub fn is_shared(&self) -> bool {
-        self.dialect == Dialect::Postgres
+        self.shared
     }
 
     /// The time that all processes on this database share, in unix milliseconds: the server's, or this host's.
@@ -120,15 +120,13 @@ impl Db {
 
     /// Remembers the engine at its first answer: of this worker where several share the database.
     pub async fn bind_engine(&self, worker: &str, engine: &str) -> Result<(), DbError> {
-        let bind = match self.dialect {
-            Dialect::Sqlite => {
+        let bind = match self.is_shared() {
+            false => {
                 query("UPDATE installation SET engine_id = $1 WHERE engine_id IS NULL").bind(engine)
             }
-            Dialect::Postgres => {
-                query("UPDATE workers SET engine_id = $1 WHERE engine_id IS NULL AND id = $2")
-                    .bind(engine)
-                    .bind(worker)
-            }
+            true => query("UPDATE workers SET engine_id = $1 WHERE engine_id IS NULL AND id = $2")
+                .bind(engine)
+                .bind(worker),
         };
         bind.execute(self.writer()).await?;
         Ok(())
@@ -164,7 +162,7 @@ impl Db {
             .fetch_one(&mut *tx)
             .await?;
         let epoch: i64 = row.try_get(0)?;
-        if self.dialect == Dialect::Sqlite {
+        if !self.is_shared() {
             // Whatever name the worker of this file had before.
             query("UPDATE workers SET epoch = epoch + 1, expires_at = 0 WHERE id <> $1 AND expires_at > 0")
                 .bind(worker)
@@ -183,7 +181,7 @@ impl Db {
         worker: &str,
         queue: QueueKind,
     ) -> Result<Option<String>, DbError> {
-        if self.dialect == Dialect::Sqlite {
+        if !self.is_shared() {
             return Ok(None);
         }
         let sql = format!(
@@ -244,7 +242,7 @@ impl Db {
     /// Ends the epoch of every worker whose lease is long over by the database's clock; answers which. From then
     /// on it renews nothing and writes nothing, so what it had may be taken.
     pub async fn declare_dead(&self) -> Result<Vec<String>, DbError> {
-        if self.dialect == Dialect::Sqlite {
+        if !self.is_shared() {
             return Ok(Vec::new());
         }
         let over = format!(
