@@ -1,6 +1,8 @@
 //! Named points at which a test may kill the process or lose an answer, and whose passing a bench
 //! may watch. Without the feature `faults`, which no release has, they compile to nothing.
 
+use std::io;
+
 #[cfg(feature = "faults")]
 mod armed {
     use std::sync::{
@@ -56,11 +58,11 @@ pub fn point(name: &'static str) {
 }
 
 /// The answer to the COMMIT that just succeeded is lost here, if a test armed this point.
-pub fn lose_answer(name: &'static str) -> sqlx::Result<()> {
+pub fn lose_answer(name: &'static str) -> io::Result<()> {
     #[cfg(feature = "faults")]
     if armed::strikes(name) {
-        let kind = std::io::ErrorKind::ConnectionReset;
-        return Err(std::io::Error::new(kind, "the answer was lost").into());
+        let kind = io::ErrorKind::ConnectionReset;
+        return Err(io::Error::new(kind, "the answer was lost"));
     }
     #[cfg(not(feature = "faults"))]
     let _ = name;

@@ -70,6 +70,12 @@ pub enum DbError {
     NoCopy,
 }
 
+impl From<std::io::Error> for DbError {
+    fn from(error: std::io::Error) -> Self {
+        DbError::Sql(error.into())
+    }
+}
+
 impl DbError {
     /// Whether it works again once there is room on the disk.
     pub fn is_full(&self) -> bool {
