@@ -51,6 +51,12 @@ pub(crate) fn build(config: &Config) -> Result<Chats, String> {
                 chats.accesses.insert(name.to_owned(), access.clone());
             }
         }
+        if chats.accesses.is_empty() {
+            tracing::warn!(
+                "who may speak is judged by the bot alone, when a message comes: give this worker the same \
+                 allowed_users and allowed_channels, and it is judged again before a message runs"
+            );
+        }
     }
     Ok(chats)
 }

@@ -108,7 +108,10 @@ impl Bases {
             return Ok(agent);
         }
         let base = self.db.base(&agent.base).await?;
-        if self.travel.fetch_base(&base).await? {
+        // What is extracted here is not fetched meanwhile.
+        let turn = self.travel.turn(base.id.as_str());
+        let _alone = turn.lock().await;
+        if self.travel.fetch_base_in_turn(&base).await? {
             return Ok(agent);
         }
         let Base { image, id, .. } = base;

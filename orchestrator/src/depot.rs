@@ -112,7 +112,12 @@ pub enum DepotError {
 impl DepotError {
     /// Whether the store itself is at fault, so that waiting may help.
     pub fn is_away(&self) -> bool {
-        matches!(self, DepotError::Away { .. } | DepotError::Wrong { .. })
+        match self {
+            DepotError::Away { .. } | DepotError::Wrong { .. } => true,
+            // Its rows are asked before it.
+            DepotError::Db(error) => error.is_down(),
+            _ => false,
+        }
     }
 }
 

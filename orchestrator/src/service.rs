@@ -1,6 +1,7 @@
 //! The parts come to life in the right order: database, identity, clean state, then loops.
 
 use std::{
+    collections::BTreeMap,
     convert::Infallible,
     fs::File,
     io::{self, Write as _},
@@ -216,6 +217,7 @@ impl Service {
         backup::restore::tidy(&parts.data_dir)?;
         let bound = bind_engine(&db, &at_home, &parts, &id).await?;
         let engine = BoundEngine::new(parts.backend.clone(), db.clone(), id.clone(), bound);
+        let leased = clock::boot_time();
         let identity = begin_epoch(&db, &parts, id).await?;
         if parts.role.has_engine() && at_home.engine_id.is_none() {
             // Written down from now on; one that is down is told where it is needed.
@@ -231,7 +233,7 @@ impl Service {
             .map_err(|error| StartError::Reconcile(Box::new(error)))?;
         let commands = Commands::new(&worker, limits);
         start_store(&worker, cache_mib).await;
-        start_loops(&worker);
+        start_loops(&worker, leased);
         if worker.role.has_chats() {
             let chats = Chats {
                 worker: worker.clone(),
@@ -346,14 +348,19 @@ fn assemble(
         left: Arc::new(AtomicBool::new(true)),
     };
     let profiles = Arc::new(parts.profiles);
+    // What others have is not known here.
+    let run_here = match parts.role.has_engine() {
+        true => (*profiles).clone(),
+        false => Profiles(BTreeMap::new()),
+    };
     let reserves = Reserves::new(
-        parts.worker.memory().unwrap_or(u64::MAX),
-        &profiles,
+        &parts.worker,
+        &run_here,
         tools.host_disk.clone(),
         tools.running.clone(),
     );
     if parts.begin == Begin::AtOnce && parts.role.has_engine() {
-        reserves.check()?;
+        reserves.check(&run_here)?;
     }
     let worker = Worker {
         tools,
@@ -390,9 +397,10 @@ async fn start_store(worker: &Worker, cache_mib: u64) {
     supervisor.standing("layer store", serve);
 }
 
-fn start_loops(worker: &Worker) {
+/// Its lease was asked for at this time of the boot clock.
+fn start_loops(worker: &Worker, leased: Duration) {
     let (supervisor, lease) = (&worker.tools.supervisor, &worker.tools.lease);
-    lease.confirm(clock::boot_time());
+    lease.confirm(leased);
     supervisor.standing("lease", worker.clone().renew(lease.clone()));
     supervisor.standing("disk guard", worker.clone().guard_disk());
     supervisor.standing("reconciler", reconcile::serve(worker.clone()));

@@ -223,13 +223,22 @@ impl Worker {
         self.begun.cancelled().await;
         loop {
             let room = self.places.free().await;
+            // Whoever cannot renew its lease leaves the lanes to others.
+            self.until_lease(true).await;
             tokio::select! {
                 work = self.lanes.take(&room) => {
                     let place = self.places.take(&work);
                     return (work, place);
                 }
                 () = self.places.other_than(&room) => {}
+                () = self.until_lease(false) => {}
             }
+        }
+    }
+
+    async fn until_lease(&self, fresh: bool) {
+        while self.tools.lease.fresh() != fresh {
+            tokio::time::sleep(SOON).await;
         }
     }
 

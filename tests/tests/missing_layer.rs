@@ -4,7 +4,11 @@ use std::fs;
 
 use mayfly_domain::MessageOutcome;
 use mayfly_orchestrator::sandbox::fake::Fake;
-use mayfly_tests::world::{Setup, World};
+use mayfly_tests::{
+    engine,
+    server::Server,
+    world::{Setup, World},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_notice_names_the_layer_its_tick_and_the_state_before_it() {
@@ -39,4 +43,28 @@ async fn the_notice_names_the_layer_its_tick_and_the_state_before_it() {
         .expect("as the notice says");
     assert_eq!(world.reply(agent, "cat f").await, "one");
     world.end().await;
+}
+
+/// A copy has another worker's name than the one that made the layer; nobody can hand it over all the same.
+#[test]
+fn an_adopted_copy_without_a_layer_parks_the_message_at_once() {
+    let program = env!("CARGO_BIN_EXE_mayfly-under-test");
+    let mut first = Server::simulated(program);
+    first.start();
+    let agent = first.agent();
+    first.json(&["agent", "send", &agent, "echo one > f"]);
+    let layer = first.sql("SELECT layer FROM ticks");
+    first.stop();
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("d");
+    let paths = [first.data_dir(), &copy].map(|path| path.to_str().expect("UTF-8"));
+    engine::run("cp", &["-a", paths[0], paths[1]]);
+    fs::remove_dir_all(copy.join("l").join(&layer)).expect("it is there");
+    let mut second = Server::simulated(program).at(&copy);
+    assert!(second.mayfly(&["adopt"]).status.success());
+    second.start();
+    let said = second.json(&["agent", "send", &agent, "cat f"]);
+    assert_eq!(said["outcome"], "parked", "{said}");
+    assert_eq!(second.sql("SELECT count(*) FROM ticks"), "2");
+    second.stop();
 }

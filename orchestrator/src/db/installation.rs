@@ -114,6 +114,12 @@ impl Db {
             .bind(&binding.data_dir)
             .execute(&mut *tx)
             .await?;
+        // The layer store is the original's: its mark refuses this copy, which would clear away what is not its own.
+        for table in ["store", "doomed"] {
+            query(sqlx::AssertSqlSafe(format!("DELETE FROM {table}")))
+                .execute(&mut *tx)
+                .await?;
+        }
         tx.commit().await?;
         Ok(id)
     }

@@ -14,16 +14,20 @@ use crate::clock;
 
 /// An agent that ran here within this time is likely to run here again.
 const BUSY: Duration = Duration::from_secs(60 * 60);
+/// Kept free above the disk's floor for ticks, whatever the cache may have.
+const FOR_TICKS: u64 = 1 << 30;
 /// Rows looked up at once.
 const LOOKED_UP: usize = 500;
 
-/// Takes layers away until those that are in the store take at most so many bytes.
+/// Takes layers away until those that are in the store take at most so many bytes, and ticks have room.
 pub(super) async fn evict(travel: &Travel, bytes: u64) -> Result<(), DepotError> {
     let Some(_) = travel.objects() else {
         return Ok(());
     };
     let held = stored(travel).await?;
     let mut taken: u64 = held.iter().map(|held| held.bytes).sum();
+    let short = FOR_TICKS.saturating_sub(travel.host_disk.above_floor());
+    let bytes = bytes.min(taken.saturating_sub(short));
     if taken <= bytes {
         return Ok(());
     }

@@ -55,7 +55,20 @@ impl StoreConfig {
     /// What is wrong with it, in one sentence each, by key.
     pub fn faults(&self) -> Vec<(&'static str, String)> {
         if !self.is_on() {
-            return Vec::new();
+            let others = [
+                &self.endpoint,
+                &self.access_key_id,
+                &self.secret_access_key,
+                &self.secret_access_key_file,
+            ];
+            return match others.iter().all(|other| other.is_empty()) {
+                true => Vec::new(),
+                false => vec![(
+                    "url",
+                    "an address is wanted where an endpoint or a key is given: without one everything stays in data_dir"
+                        .to_owned(),
+                )],
+            };
         }
         let mut faults = Vec::new();
         match self.place() {
@@ -81,8 +94,9 @@ impl StoreConfig {
                         && !endpoint.contains('@')
                 };
                 if !self.endpoint.is_empty() && !good(&self.endpoint) {
-                    let fault = format!("\"{}\" is not https://HOST:PORT", self.endpoint);
-                    faults.push(("endpoint", fault));
+                    // It may hold a password.
+                    let fault = "this is not of the form https://HOST:PORT";
+                    faults.push(("endpoint", fault.to_owned()));
                 }
             }
         }
@@ -90,12 +104,8 @@ impl StoreConfig {
     }
 
     pub(super) fn place(&self) -> Result<Place, String> {
-        let wrong = || {
-            format!(
-                "\"{}\" is neither s3://BUCKET/PREFIX nor file:///PATH",
-                self.url
-            )
-        };
+        // It may hold a password.
+        let wrong = || "this is neither s3://BUCKET/PREFIX nor file:///PATH".to_owned();
         let url = Url::parse(&self.url).map_err(|_| wrong())?;
         let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
         match (url.scheme(), url.host_str()) {

@@ -263,9 +263,10 @@ impl Objects {
                 self.0.trouble.clear(Source::Store);
                 Ok(())
             }
-            Some(_) => refuse(
-                "belongs to another installation: name another bucket, prefix or folder in store.url",
-            ),
+            Some(_) => refuse(&format!(
+                "belongs to another installation: name another bucket, prefix or folder in store.url; if that one has \
+                 moved here for good, write {id} into the store's object {MARK}"
+            )),
             None if in_use => refuse(
                 "is empty, and layers were put there: it is another bucket or prefix, or a folder \
                  that is not mounted",

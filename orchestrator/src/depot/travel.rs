@@ -31,7 +31,7 @@ use crate::{
 /// Layers of at most so many bytes are in the store before their tick commits.
 pub const SMALL: u64 = 8 << 20;
 
-type Turn = tokio::sync::Mutex<()>;
+pub(crate) type Turn = tokio::sync::Mutex<()>;
 
 /// See the module; cheap to clone.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub struct Travel {
     /// This worker.
     pub(super) worker: String,
     pub(super) data_dir: PathBuf,
-    host_disk: HostDisk,
+    pub(super) host_disk: HostDisk,
     making: Arc<RwLock<()>>,
     /// Shared by whoever looks whether a layer is here, held alone by who takes one out of the cache.
     pub(super) cache: Arc<RwLock<()>>,
@@ -217,11 +217,14 @@ impl Travel {
         missing: DepotError,
     ) -> Result<DepotError, DepotError> {
         Ok(match &found.holder {
-            Some(worker) if *worker != self.worker => DepotError::Elsewhere {
-                layer: layer.clone(),
-                worker: worker.clone(),
-                alive: self.db.lives(worker).await?,
-            },
+            // Without a store nobody hands anything over: it is lost.
+            Some(worker) if *worker != self.worker && self.objects.is_some() => {
+                DepotError::Elsewhere {
+                    layer: layer.clone(),
+                    worker: worker.clone(),
+                    alive: self.db.lives(worker).await?,
+                }
+            }
             _ => missing,
         })
     }
@@ -230,6 +233,11 @@ impl Travel {
     pub async fn fetch_base(&self, base: &Base) -> Result<bool, DepotError> {
         let turn = self.turn(base.id.as_str());
         let _turn = turn.lock().await;
+        self.fetch_base_in_turn(base).await
+    }
+
+    /// The same for whoever has its [`Travel::turn`], and extracts it in that if need be.
+    pub(crate) async fn fetch_base_in_turn(&self, base: &Base) -> Result<bool, DepotError> {
         if self.store.base_dir(&base.id).is_dir() {
             return Ok(true);
         }
@@ -327,7 +335,8 @@ impl Travel {
         Ok(())
     }
 
-    fn turn(&self, of: &str) -> Arc<Turn> {
+    /// To be locked by whoever makes this layer or base here.
+    pub(crate) fn turn(&self, of: &str) -> Arc<Turn> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_, turn| turn.strong_count() > 0);
         if let Some(turn) = turns.get(of).and_then(Weak::upgrade) {

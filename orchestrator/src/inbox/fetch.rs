@@ -197,7 +197,7 @@ async fn begin(platform: &dyn Platform, file: &RemoteFile) -> Result<Body, Missi
 }
 
 fn here(error: BlobError) -> Missing {
-    match error.is_full() {
+    match error.is_full() || error.is_away() {
         true => Missing::NoRoom(observe::chain(&error)),
         false => yet(&error),
     }

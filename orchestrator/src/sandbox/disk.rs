@@ -52,12 +52,6 @@ pub fn usage(upper: &Path) -> io::Result<DiskUse> {
     }
 }
 
-/// Bytes of the file system of `path`, full or free.
-pub fn size(path: &Path) -> io::Result<u64> {
-    let found = statvfs(path)?;
-    Ok(found.f_blocks.saturating_mul(found.f_frsize))
-}
-
 /// Bytes and inodes that are free on the file system of `path`.
 pub fn free(path: &Path) -> io::Result<(u64, u64)> {
     let found = statvfs(path)?;

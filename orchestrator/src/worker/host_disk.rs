@@ -74,23 +74,6 @@ impl HostDisk {
         free.saturating_sub(self.config.floor_mib << 20)
     }
 
-    /// Bytes above the floor were nothing on the disk.
-    pub fn whole_above_floor(&self) -> u64 {
-        let whole = disk::size(&self.data_dir).unwrap_or(u64::MAX);
-        whole.saturating_sub(self.config.floor_mib << 20)
-    }
-
-    /// That a profile's tick may write more than is free, and the way out, for the operator.
-    pub fn lacks(&self, profile: &str, wants: u64, free: u64) -> String {
-        format!(
-            "a tick of profile \"{profile}\" may write {} MiB (limits.state_mib), and {} MiB are free above the floor \
-             (disk.floor_mib): free some space on the file system of {}, or lower one of the two",
-            wants >> 20,
-            free >> 20,
-            self.data_dir.display(),
-        )
-    }
-
     /// Bytes that stay free, with those of the ballast.
     pub fn floor(&self) -> u64 {
         (self.config.floor_mib + self.config.ballast_mib) << 20

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-/// Mebibytes that stay for everything else, at least.
+/// Mebibytes that stay for everything else, at least; half of less than twice as much.
 const OTHERS: u64 = 512;
 /// And this part of the whole.
 const PART: u64 = 8;
@@ -26,7 +26,7 @@ fn of(meminfo: &Path, groups: &Path) -> Option<u64> {
         text.trim().parse::<u64>().ok()
     });
     let whole = limit.map_or(kib >> 10, |bytes| (bytes >> 20).min(kib >> 10));
-    Some(whole.saturating_sub((whole / PART).max(OTHERS)))
+    Some(whole - (whole / PART).max(OTHERS.min(whole / 2)))
 }
 
 #[cfg(test)]
@@ -46,7 +46,8 @@ mod tests {
         };
         assert_eq!(told(16_384), Some(14_336));
         assert_eq!(told(2048), Some(1536));
-        assert_eq!(told(256), Some(0));
+        assert_eq!(told(960), Some(480));
+        assert_eq!(told(256), Some(128));
         fs::create_dir(groups.join("memory")).unwrap();
         let old = groups.join("memory/memory.limit_in_bytes");
         fs::write(&old, (8192u64 << 20).to_string()).unwrap();

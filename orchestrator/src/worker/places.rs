@@ -153,7 +153,12 @@ mod tests {
         let profiles = Profiles(profiles.collect());
         let disk = HostDisk::new(std::env::temp_dir(), DiskConfig::default());
         // Of no profile that is here.
-        let reserves = Reserves::new(0, &Profiles(BTreeMap::new()), disk, Running::default());
+        let reserves = Reserves::new(
+            &config,
+            &Profiles(BTreeMap::new()),
+            disk,
+            Running::default(),
+        );
         Places::new(&config, &profiles, reserves)
     }
 

@@ -1,5 +1,6 @@
 //! What running ticks are promised together: memory up to what the host may give, and room on the disk above
-//! its floor, each as much as the profile allows, so that no burst takes the host down.
+//! its floor, each as much as the profile allows, so that no burst takes the host down. One tick alone always
+//! has room on the disk, whose floor guards it, and memory, unless the configuration states less for all.
 //!
 //! A lane whose profile does not fit is passed by those that do, for [`PATIENCE`]. Then its turn counts: it is
 //! taken, its share is promised to it, and what becomes free is its own before anybody else's. One at a time,
@@ -13,7 +14,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::{host_disk::HostDisk, running::Running};
+use super::{WorkerConfig, host_disk::HostDisk, running::Running};
 use crate::agent::profile::{Profile, Profiles};
 
 /// How long smaller ones pass one that does not fit.
@@ -54,16 +55,13 @@ impl Share {
 /// A profile that can never run here. `Display` is one sentence for a person.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "profile \"{profile}\" may take {wants} MiB of {of} (profiles.{profile}.limits.{limit}), and all ticks together have \
-     {has} MiB here ({setting}): lower the one or raise the other"
+    "profile \"{profile}\" may take {wants} MiB of memory (profiles.{profile}.limits.memory_mib), and all ticks together \
+     have {has} MiB here (worker.memory_mib): lower the one or raise the other"
 )]
 pub struct TooLarge {
     profile: String,
-    of: &'static str,
     wants: u64,
-    limit: &'static str,
     has: u64,
-    setting: &'static str,
 }
 
 /// What there is too little of.
@@ -80,6 +78,8 @@ pub struct Reserves(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     memory: u64,
+    /// Whether the configuration says so.
+    stated: bool,
     disk: HostDisk,
     running: Running,
     shares: BTreeMap<String, Share>,
@@ -97,28 +97,54 @@ struct State {
 }
 
 impl Reserves {
-    /// With so many mebibytes of memory.
-    pub fn new(memory_mib: u64, profiles: &Profiles, disk: HostDisk, running: Running) -> Reserves {
+    /// Of what the configuration or the host gives.
+    pub fn new(
+        config: &WorkerConfig,
+        profiles: &Profiles,
+        disk: HostDisk,
+        running: Running,
+    ) -> Reserves {
+        let memory = config.memory().unwrap_or(u64::MAX).saturating_mul(1 << 20);
+        let stated = config.memory_mib.is_some();
+        let share = |profile: &Profile| {
+            let mut share = Share::of(profile);
+            if !stated {
+                share.memory = share.memory.min(memory);
+            }
+            share
+        };
         let shares = profiles.0.iter();
         Reserves(Arc::new(Inner {
-            memory: memory_mib.saturating_mul(1 << 20),
+            memory,
+            stated,
             disk,
             running,
             shares: shares
-                .map(|(name, profile)| (name.clone(), Share::of(profile)))
+                .map(|(name, profile)| (name.clone(), share(profile)))
                 .collect(),
             state: Mutex::default(),
             freed: Notify::new(),
         }))
     }
 
-    /// The first profile that does not fit even if nothing runs and nothing is on the disk.
-    pub fn check(&self) -> Result<(), TooLarge> {
-        let disk = self.0.disk.whole_above_floor();
-        for (profile, share) in &self.0.shares {
-            if let Some(scarce) = self.scarce(*share, disk) {
-                return Err(self.too_large(profile, *share, scarce, disk));
+    /// The first profile that may take more memory than is stated for all; those that may take more than this
+    /// host has are warned of.
+    pub fn check(&self, profiles: &Profiles) -> Result<(), TooLarge> {
+        for (name, profile) in &profiles.0 {
+            let wanted = Share::of(profile);
+            if wanted.memory <= self.0.memory {
+                continue;
             }
+            let large = self.too_large(name, wanted);
+            if self.0.stated {
+                return Err(large);
+            }
+            tracing::warn!(
+                profile = name,
+                memory_mib = large.wants,
+                all_ticks_mib = large.has,
+                "may take more memory than this host has for ticks, so it runs alone"
+            );
         }
         Ok(())
     }
@@ -130,12 +156,12 @@ impl Reserves {
         let now = Instant::now();
         let mut held = BTreeSet::new();
         for (profile, share) in &self.0.shares {
-            if self.scarce(state.promised.and(*share), free).is_none() {
+            if self.scarce(state.promised, *share, free).is_none() {
                 state.since.remove(profile);
                 continue;
             }
             // One that would not fit alone is taken, so that somebody is told.
-            if self.scarce(*share, free).is_some() {
+            if self.scarce(Share::default(), *share, free).is_some() {
                 continue;
             }
             let since = *state.since.entry(profile.clone()).or_insert(now);
@@ -155,7 +181,7 @@ impl Reserves {
     fn lacks(&self, others: Share, share: Share) -> Option<String> {
         let free = self.free_disk();
         let mib = |bytes: u64| bytes >> 20;
-        Some(match self.scarce(others.and(share), free)? {
+        Some(match self.scarce(others, share, free)? {
             Scarce::Memory => format!(
                 "there is not enough memory: it may take {} MiB, and {} of {} are free",
                 mib(share.memory),
@@ -175,8 +201,8 @@ impl Reserves {
         let share = self.0.shares.get(profile).copied().unwrap_or_default();
         let free = self.free_disk();
         let mut state = self.state();
+        let waits = self.scarce(state.promised, share, free).is_some();
         state.promised = state.promised.and(share);
-        let waits = self.scarce(state.promised, free).is_some();
         state.waiting += u32::from(waits);
         Promise {
             reserves: self.clone(),
@@ -191,29 +217,20 @@ impl Reserves {
         let _ = tokio::time::timeout(LOOK, self.0.freed.notified()).await;
     }
 
-    fn too_large(&self, profile: &str, share: Share, scarce: Scarce, disk: u64) -> TooLarge {
-        let (of, limit, setting) = match scarce {
-            Scarce::Memory => ("memory", "memory_mib", "worker.memory_mib"),
-            Scarce::Disk => ("disk", "state_mib", "its file system above disk.floor_mib"),
-        };
-        let (wants, has) = match scarce {
-            Scarce::Memory => (share.memory, self.0.memory),
-            Scarce::Disk => (share.disk, disk),
-        };
+    fn too_large(&self, profile: &str, share: Share) -> TooLarge {
         TooLarge {
             profile: profile.to_owned(),
-            of,
-            wants: wants >> 20,
-            limit,
-            has: has >> 20,
-            setting,
+            wants: share.memory >> 20,
+            has: self.0.memory >> 20,
         }
     }
 
-    fn scarce(&self, wanted: Share, disk: u64) -> Option<Scarce> {
+    /// What there is too little of for this share beside the others.
+    fn scarce(&self, others: Share, share: Share, free: u64) -> Option<Scarce> {
+        let wanted = others.and(share);
         match () {
             () if wanted.memory > self.0.memory => Some(Scarce::Memory),
-            () if wanted.disk > disk => Some(Scarce::Disk),
+            () if others.disk > 0 && wanted.disk > free => Some(Scarce::Disk),
             () => None,
         }
     }
@@ -247,18 +264,19 @@ impl Promise {
 
     /// For what it waits, in words; nothing where it is there.
     pub fn waits_for(&self) -> Option<String> {
-        let mut others = self.reserves.state().promised;
-        others = others.without(self.share);
-        self.reserves.lacks(others, self.share)
+        self.reserves.lacks(self.others(), self.share)
     }
 
     /// Waits until it is; the error says why it will not be by others' ending, for the operator.
     pub async fn kept(&mut self) -> Result<(), String> {
         while self.waits {
-            if let Some(sentence) = self.alone() {
-                return Err(sentence);
+            if self.scarce_beside(Share::default()) {
+                return Err(self
+                    .reserves
+                    .too_large(&self.profile, self.share)
+                    .to_string());
             }
-            if self.fits() {
+            if !self.scarce_beside(self.others()) {
                 self.waits = false;
                 self.reserves.state().waiting -= 1;
                 break;
@@ -268,21 +286,13 @@ impl Promise {
         Ok(())
     }
 
-    fn fits(&self) -> bool {
-        let free = self.reserves.free_disk();
-        let promised = self.reserves.state().promised;
-        self.reserves.scarce(promised, free).is_none()
+    fn others(&self) -> Share {
+        self.reserves.state().promised.without(self.share)
     }
 
-    fn alone(&self) -> Option<String> {
+    fn scarce_beside(&self, others: Share) -> bool {
         let free = self.reserves.free_disk();
-        let (reserves, profile, share) = (&self.reserves, &self.profile, self.share);
-        Some(match reserves.scarce(share, free)? {
-            Scarce::Memory => reserves
-                .too_large(profile, share, Scarce::Memory, free)
-                .to_string(),
-            Scarce::Disk => reserves.0.disk.lacks(profile, share.disk, free),
-        })
+        self.reserves.scarce(others, self.share, free).is_some()
     }
 }
 
@@ -301,21 +311,29 @@ mod tests {
     use super::*;
     use crate::worker::host_disk::DiskConfig;
 
-    /// 100 MiB for profiles that take so many.
-    fn reserves(memory: &[(&str, u64)]) -> Reserves {
+    fn profiles(memory: &[(&str, u64)]) -> Profiles {
         let profile = |(name, memory_mib): &(&str, u64)| {
             let mut profile = Profile::default();
             profile.limits.memory_mib = *memory_mib;
             profile.limits.state_mib = 1;
             (name.to_string(), profile)
         };
+        Profiles(memory.iter().map(profile).collect())
+    }
+
+    /// 100 MiB for profiles that take so many.
+    fn reserves(memory: &[(&str, u64)]) -> Reserves {
         let config = DiskConfig {
             floor_mib: 0,
             ballast_mib: 0,
         };
+        let worker = WorkerConfig {
+            memory_mib: Some(100),
+            ..WorkerConfig::default()
+        };
         Reserves::new(
-            100,
-            &Profiles(memory.iter().map(profile).collect()),
+            &worker,
+            &profiles(memory),
             HostDisk::new(std::env::temp_dir(), config),
             Running::default(),
         )
@@ -367,8 +385,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_profile_beyond_the_host_is_named_with_both_figures_and_holds_up_nobody() {
-        let reserves = reserves(&[("large", 101), ("small", 20)]);
-        let told = reserves.check().unwrap_err().to_string();
+        let memory = [("large", 101), ("small", 20)];
+        let reserves = reserves(&memory);
+        let told = reserves.check(&profiles(&memory)).unwrap_err();
+        let told = told.to_string();
         for part in ["\"large\"", "101 MiB", "100 MiB", "worker.memory_mib"] {
             assert!(told.contains(part), "{told}");
         }
@@ -394,10 +414,13 @@ mod tests {
         // Two do not fit, also if somebody else writes or deletes meanwhile.
         shell.limits.state_mib = (disk.above_floor() / 3 * 2) >> 20;
         let of = |profiles: &Profiles| {
-            Reserves::new(1 << 20, profiles, disk.clone(), Running::default())
+            let worker = WorkerConfig {
+                memory_mib: Some(1 << 20),
+                ..WorkerConfig::default()
+            };
+            Reserves::new(&worker, profiles, disk.clone(), Running::default())
         };
         let reserves = of(&profiles);
-        assert!(reserves.check().is_ok());
         let first = reserves.promise("shell");
         assert!(first.is_kept());
         assert_eq!(held(&reserves), ["shell"]);
@@ -406,8 +429,27 @@ mod tests {
         drop(first);
         assert!(held(&reserves).is_empty());
         let shell = profiles.0.get_mut("shell").unwrap();
-        shell.limits.state_mib = (disk.whole_above_floor() >> 20) + 1;
-        let told = of(&profiles).check().unwrap_err().to_string();
-        assert!(told.contains("disk.floor_mib"), "{told}");
+        shell.limits.state_mib = (disk.above_floor() >> 20) * 2;
+        let reserves = of(&profiles);
+        let alone = reserves.promise("shell");
+        assert!(alone.is_kept(), "the floor guards the disk");
+        assert_eq!(held(&reserves), ["shell"], "beside it is no room");
+    }
+
+    #[tokio::test]
+    async fn what_a_small_host_lacks_is_no_reason_to_run_nothing() {
+        let host = WorkerConfig::default();
+        let has = host.memory().expect("it tells");
+        let profiles = profiles(&[("large", has * 3), ("small", 16)]);
+        let config = DiskConfig {
+            floor_mib: 0,
+            ballast_mib: 0,
+        };
+        let disk = HostDisk::new(std::env::temp_dir(), config);
+        let reserves = Reserves::new(&host, &profiles, disk, Running::default());
+        assert!(reserves.check(&profiles).is_ok());
+        let large = reserves.promise("large");
+        assert!(large.is_kept());
+        assert!(!reserves.promise("small").is_kept(), "it runs alone");
     }
 }

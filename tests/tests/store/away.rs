@@ -4,7 +4,14 @@
 use std::time::Duration;
 
 use mayfly_domain::MessageOutcome;
-use mayfly_tests::{cutter::Cutter, s3_server::S3Server, world::World};
+use mayfly_tests::{
+    cutter::Cutter,
+    engine,
+    http::{get, on_socket},
+    s3_server::S3Server,
+    server::Server,
+    world::World,
+};
 
 use crate::{Shared, empty, newest_object, world};
 
@@ -201,6 +208,43 @@ async fn a_store_of_another_installation_is_left_alone() {
     second.commands().stop(other, stop).await.expect("it waits");
     second.end().await;
     first.end().await;
+}
+
+/// A restored or copied data dir still names what is in the original's store: it is refused there, and clears
+/// nothing away.
+#[test]
+fn an_adopted_copy_leaves_the_store_of_its_original_alone() {
+    let shared = Shared::folder();
+    let url = shared.config().url;
+    let program = env!("CARGO_BIN_EXE_mayfly-under-test");
+    let mut first = Server::simulated(program).env("MAYFLY__STORE__URL", &url);
+    first.start();
+    let agent = first.agent();
+    first.json(&["agent", "send", &agent, "echo one > f"]);
+    first.stop();
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("d");
+    let paths = [first.data_dir(), &copy].map(|path| path.to_str().expect("UTF-8"));
+    engine::run("cp", &["-a", paths[0], paths[1]]);
+    let mut second = Server::simulated(program)
+        .at(&copy)
+        .env("MAYFLY__STORE__URL", &url);
+    assert!(second.mayfly(&["adopt"]).status.success());
+    second.start();
+    second.until("the mark is another's", || match told_of(&second) {
+        told if told.contains("belongs to another installation") => Ok(()),
+        told => Err(told),
+    });
+    second.stop();
+    first.start();
+    let said = first.json(&["agent", "send", &agent, "cat f"]);
+    assert_eq!(said["reply"]["text"], "one", "{said}");
+    assert!(!told_of(&first).contains("belongs"), "{}", told_of(&first));
+    first.stop();
+}
+
+fn told_of(server: &Server) -> String {
+    on_socket(server.data_dir(), &get("/readyz")).body
 }
 
 /// A folder that is not mounted is no empty store.

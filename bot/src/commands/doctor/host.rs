@@ -53,14 +53,17 @@ fn memory(config: &Config) -> Check {
     };
     let wants = |(name, profile): (&String, &Profile)| (profile.limits.memory_mib, name.clone());
     let largest = config.profiles.0.iter().map(wants).max();
-    judge_memory(all, config.worker.max_running, largest.unwrap_or_default())
+    let stated = config.worker.memory_mib.is_some();
+    let places = config.worker.max_running;
+    judge_memory(all, stated, places, largest.unwrap_or_default())
 }
 
-fn judge_memory(all: u64, places: u32, (wants, profile): (u64, String)) -> Check {
+fn judge_memory(all: u64, stated: bool, places: u32, (wants, profile): (u64, String)) -> Check {
     let found = format!("{all} MiB for all ticks together");
-    let at_once = all / wants.max(1);
+    // One alone runs, unless less is stated for all.
+    let at_once = (all / wants.max(1)).max(1);
     match () {
-        () if wants > all => Check::not(
+        () if wants > all && stated => Check::not(
             State::Fail,
             "memory",
             format!("{found}, and one of profile {profile} may take {wants} MiB"),
@@ -123,12 +126,15 @@ mod tests {
         assert_eq!(judge_limit("kernel.pid_max", 512, 512).state, State::Ok);
     }
     #[test]
-    fn a_profile_that_takes_more_than_there_is_fails_with_both_figures() {
-        let judge = |all, wants| judge_memory(all, 4, (wants, "big".to_owned()));
+    fn a_profile_that_takes_more_than_is_stated_fails_with_both_figures() {
+        let judge = |all, wants| judge_memory(all, true, 4, (wants, "big".to_owned()));
         let fail = judge(2048, 4096);
         assert_eq!(fail.state, State::Fail);
         assert!(fail.found.contains("2048") && fail.found.contains("4096"));
         assert_eq!(judge(8192, 4096).state, State::Advice);
         assert_eq!(judge(8192, 2048).state, State::Ok);
+        let small = judge_memory(2048, false, 4, (4096, "big".to_owned()));
+        assert_eq!(small.state, State::Advice);
+        assert!(small.found.contains("1 at once"), "{}", small.found);
     }
 }
