@@ -196,7 +196,7 @@ fn inspect(path: &Path, purpose: Purpose) -> Result<(), DataDirError> {
     only_ours(path, purpose)
 }
 
-/// What may lie in a data dir that has no database yet.
+/// What may lie in a data dir whose first start has not come far.
 const OURS: [&str; 18] = [
     ".doctor",
     ".socket",
@@ -220,8 +220,12 @@ const OURS: [&str; 18] = [
 
 /// A slip of the pen must not make a data dir of `/var` and close it to everybody else.
 fn only_ours(path: &Path, purpose: Purpose) -> Result<(), DataDirError> {
-    let database = std::fs::symlink_metadata(path.join("mayfly.db"));
-    if database.is_ok_and(|found| found.is_file()) {
+    let is_file = |name: &str| {
+        let found = std::fs::symlink_metadata(path.join(name));
+        found.is_ok_and(|found| found.is_file())
+    };
+    // The second where the rows are elsewhere.
+    if is_file("mayfly.db") || is_file("worker") {
         return Ok(());
     }
     if path.join(restore::UNFINISHED).is_dir() {
@@ -362,6 +366,16 @@ mod tests {
         assert_eq!(mode & 0o777, 0o755);
         assert!(!dir.path().join("lock").exists());
         std::fs::remove_file(dir.path().join("letters")).unwrap();
+        DataDir::hold(dir.path(), Purpose::Serve).unwrap();
+    }
+
+    /// Where the rows are in PostgreSQL there is no database file, and more folders come with time.
+    #[test]
+    fn a_data_dir_is_known_by_its_worker_too() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        std::fs::create_dir(dir.path().join("images")).unwrap();
+        assert!(DataDir::hold(dir.path(), Purpose::Serve).is_err());
+        std::fs::write(dir.path().join("worker"), "").unwrap();
         DataDir::hold(dir.path(), Purpose::Serve).unwrap();
     }
 
