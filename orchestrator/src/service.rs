@@ -25,7 +25,7 @@ use crate::{
     db::{
         Db, DbError, Place,
         installation::{Binding, version},
-        workers::Started,
+        workers::{QueueKind, Started},
     },
     depot::{Objects, StoreConfig, Travel},
     engine::BoundEngine,
@@ -140,9 +140,9 @@ pub enum StartError {
         /// `on another machine`, `at /other/path`, `with another container engine`.
         elsewhere: String,
     },
-    /// One of two processes keeps the queue to itself.
+    /// One of two processes keeps the queue, or the files, to itself.
     #[error(
-        "database {database} is in use by another mayfly (worker {worker}), and two need one queue: name a Redis in [queue] url of both; or end that one first, of one that died it is free after {} s",
+        "database {database} is in use by another mayfly (worker {worker}), and two need one queue and one store for files: name a Redis in [queue] url and the store in [store] url of both; or end that one first, of one that died it is free after {} s",
         LEASE.as_secs()
     )]
     Alone {
@@ -606,7 +606,11 @@ async fn identify(db: &Db, parts: &Parts, worker: &str) -> Result<AtHome, StartE
 /// From here on this process is a worker of the database.
 async fn begin_epoch(db: &Db, parts: &Parts, id: String) -> Result<Identity, StartError> {
     let here = binding(&parts.data_dir);
-    let queue = parts.queue.kind();
+    // Whoever keeps the files to itself cannot share the work either.
+    let queue = match parts.store.is_on() {
+        true => parts.queue.kind(),
+        false => QueueKind::Local,
+    };
     match db.start_worker(&id, &here, queue, LEASE).await? {
         Started::Epoch(epoch) => Ok(Identity { id, epoch }),
         Started::Alone(worker) => Err(StartError::Alone {

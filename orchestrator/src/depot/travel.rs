@@ -242,10 +242,8 @@ impl Travel {
             return Ok(true);
         }
         let found = self.db.base_is(&base.id).await?;
-        let Some(found) = found.filter(|found| found.parcel.is_some()) else {
-            return Ok(false);
-        };
-        let Some(parcel) = found.parcel else {
+        let Some((parcel, bytes)) = found.and_then(|found| Some((found.parcel?, found.bytes)))
+        else {
             return Ok(false);
         };
         let object = Object {
@@ -254,7 +252,7 @@ impl Travel {
         };
         let (store, id, disk) = (self.store.clone(), base.id.clone(), self.host_disk.clone());
         let making = self.making.clone();
-        self.bring(&object, found.bytes, move |from| {
+        self.bring(&object, bytes, move |from| {
             // No row tells a base in the making from what a crash has left.
             let _making = making.blocking_read();
             let room = |bytes| disk.has_room_for(bytes);

@@ -1,7 +1,7 @@
 //! What cannot be used is refused in one sentence with the way out, without the password.
 
 use mayfly_orchestrator::db::{Db, Place, Server};
-use mayfly_tests::{postgres::Cluster, server};
+use mayfly_tests::{postgres::Cluster, redis_server::RedisServer, server};
 
 async fn refused(url: &str, password: Option<&str>) -> String {
     let server = Server::parse(url, password).unwrap();
@@ -55,6 +55,27 @@ async fn each_reason_is_one_sentence_with_the_way_out() {
     cluster.crash();
     let told = refused(&url, None).await;
     assert!(told.starts_with("no PostgreSQL answers at"), "{told}");
+}
+
+/// What one of two has sealed would be missing where the other runs the next message.
+#[test]
+fn two_processes_with_one_queue_and_no_store_are_refused() {
+    let (cluster, redis) = (Cluster::start(&[]), RedisServer::start(&[]));
+    let url = cluster.database("mayfly");
+    let program = || {
+        server::Server::simulated(env!("CARGO_BIN_EXE_mayfly-under-test"))
+            .env("MAYFLY__DATABASE__URL", &url)
+            .env("MAYFLY__QUEUE__URL", &redis.url())
+    };
+    let (mut first, second) = (program(), program());
+    first.start();
+    let refused = second.mayfly(&["serve", "--simulate"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("[store] url"),
+        "{said}"
+    );
+    first.stop();
 }
 
 /// Two processes share a database by sharing the queue too; and a copied data dir is its original's worker, so it
