@@ -1,0 +1,278 @@
+//! What a lane can do now, and what it waits for.
+
+use std::time::Duration;
+
+use mayfly_domain::{AgentId, LayerId, SandboxRef};
+
+use super::{
+    SOON, Worker,
+    affinity::{self, Last},
+};
+use crate::{
+    agent::profile::Profile,
+    bases::BaseError,
+    clock,
+    db::{DbError, agents::Agent, doomed::Kind, messages::Message},
+    depot::DepotError,
+    inbox::access::Verdict,
+    observe,
+    sandbox::{BackendError, Image},
+    snapshot::StoreError,
+};
+
+/// What a lane can do now.
+pub(super) enum Next {
+    /// No message is open.
+    Nothing,
+    /// Its message may be claimed after a pause.
+    Early(Duration),
+    /// Something is missing.
+    Waits(Message, Missing),
+    /// Its author may not speak any more.
+    Refused(Message),
+    /// Nobody can have its state now.
+    Lost(Message, Lost),
+    /// Its message can run.
+    Runs {
+        message: Box<Message>,
+        profile: Box<Profile>,
+        image: Image,
+    },
+}
+
+/// A layer that nobody can have now.
+pub(super) struct Lost {
+    pub(super) layer: LayerId,
+    /// Where its only copy is, for a person.
+    pub(super) why: String,
+}
+
+/// What keeps an agent's layers away.
+enum Away {
+    Waits(Missing),
+    Lost(Lost),
+}
+
+/// Why a lane waits, each in one sentence.
+pub(super) struct Missing {
+    /// For the log and `/readyz`.
+    pub(super) operator: String,
+    /// For the thread.
+    pub(super) thread: String,
+}
+
+impl From<String> for Missing {
+    fn from(sentence: String) -> Self {
+        Missing {
+            operator: sentence.clone(),
+            thread: sentence,
+        }
+    }
+}
+
+/// What the image's sandboxes met is the operator's.
+const DOES_NOT_START: &str = "sandboxes of its image do not start: it goes on by itself once whoever runs this server has \
+                              mended that";
+const STORE_AWAY: &str = "the layer store does not answer: it goes on by itself once it does";
+
+impl Worker {
+    /// What a lane can do now.
+    pub(super) async fn next(&self, lane: AgentId) -> Result<Next, DbError> {
+        let db = &self.tools.db;
+        let (Some(agent), Some(message)) = (db.agent(lane).await?, db.next_message(lane).await?)
+        else {
+            return Ok(Next::Nothing);
+        };
+        if !self.tools.lease.fresh() {
+            // Its sandbox would get no heartbeat.
+            return Ok(Next::Early(SOON));
+        }
+        let early = clock::until(message.claimable_at);
+        if early > 0 {
+            return Ok(Next::Early(Duration::from_millis(early as u64)));
+        }
+        if db.waits_for_files(message.id).await? {
+            return Ok(Next::Early(SOON));
+        }
+        if let Some(pause) = self.left_to_another(&message).await? {
+            return Ok(Next::Early(pause));
+        }
+        if !self.may_speak(&message).await? {
+            return Ok(Next::Refused(message));
+        }
+        self.judge_merged(&message).await?;
+        if self.tools.host_disk.below_floor() {
+            let missing = Missing {
+                operator: self.tools.host_disk.sentence(),
+                thread: self.tools.host_disk.told().to_owned(),
+            };
+            return Ok(Next::Waits(message, missing));
+        }
+        if let Some(operator) = self.tools.travel.away() {
+            let thread = STORE_AWAY.to_owned();
+            return Ok(Next::Waits(message, Missing { operator, thread }));
+        }
+        let Some(profile) = self.profiles.0.get(&agent.profile).cloned() else {
+            let reason = format!(
+                "the configuration has no profile \"{}\" any more: add it and restart",
+                agent.profile
+            );
+            return Ok(Next::Waits(message, reason.into()));
+        };
+        let agent = match self.bases.bring(agent, &profile.sandbox).await {
+            Ok(agent) => agent,
+            Err(BaseError::Db(error)) => return Err(error),
+            Err(BaseError::Depot(error)) => return Ok(Next::Waits(message, missing(&error))),
+            Err(error) => return Ok(Next::Waits(message, observe::chain(&error).into())),
+        };
+        let reference = sandbox_of(&agent, &message);
+        let images = &self.tools.images;
+        let resolved = images.resolve(&reference).await.and_then(|image| {
+            let asked_for = message.sandbox.as_ref().or(agent.sandbox.as_ref());
+            let name = asked_for.unwrap_or(&profile.sandbox);
+            let runtime = profile.runtime.as_deref();
+            let refusal = images.breaker.refuses(&image, name, runtime, lane);
+            refusal.map_or(Ok(image), Err)
+        });
+        Ok(match resolved {
+            Ok(image) => match self.bring_layers(&agent).await? {
+                None => Next::Runs {
+                    message: Box::new(message),
+                    profile: Box::new(profile),
+                    image,
+                },
+                Some(Away::Waits(missing)) => Next::Waits(message, missing),
+                Some(Away::Lost(lost)) => self.wait_or_park(message, lost).await?,
+            },
+            Err(error @ BackendError::Failing { .. }) => {
+                let missing = Missing {
+                    operator: error.to_string(),
+                    thread: DOES_NOT_START.to_owned(),
+                };
+                Next::Waits(message, missing)
+            }
+            Err(error @ (BackendError::Down { .. } | BackendError::NoImage(_))) => {
+                Next::Waits(message, error.to_string().into())
+            }
+            Err(error) => Next::Waits(message, observe::chain(&error).into()),
+        })
+    }
+
+    /// Whether the worker that ran the agent last is waited for, and how long.
+    async fn left_to_another(&self, message: &Message) -> Result<Option<Duration>, DbError> {
+        let db = &self.tools.db;
+        if !db.is_shared() {
+            return Ok(None);
+        }
+        let Some((worker, ended_at)) = db.last_run(message.agent).await? else {
+            return Ok(None);
+        };
+        let waited = clock::unix_ms() - message.claimable_at.max(ended_at.unwrap_or_default());
+        let last = match worker == self.identity.id {
+            true => Last::Us,
+            // Asked for last: most lanes have waited long enough.
+            false if affinity::leave(Last::Living, waited).is_none() => return Ok(None),
+            false if db.lives(&worker).await? => Last::Living,
+            false => Last::Dead,
+        };
+        Ok(affinity::leave(last, waited))
+    }
+
+    /// Brings here the layers of the agent's state; what is missing, if anything.
+    async fn bring_layers(&self, agent: &Agent) -> Result<Option<Away>, DbError> {
+        let (db, travel) = (&self.tools.db, &self.tools.travel);
+        if travel.objects().is_none() {
+            return Ok(None);
+        }
+        match travel.fetch(&db.layers_of(agent.head).await?).await {
+            Ok(()) => Ok(None),
+            Err(DepotError::Db(error)) => Err(error),
+            // Told by the tick: nobody has it.
+            Err(DepotError::Store(StoreError::Missing { .. })) => Ok(None),
+            Err(error) => Ok(Some(match lost(&error) {
+                Some(lost) => Away::Lost(lost),
+                None => Away::Waits(missing(&error)),
+            })),
+        }
+    }
+
+    /// A person is asked, unless one has said that it waits.
+    async fn wait_or_park(&self, message: Message, lost: Lost) -> Result<Next, DbError> {
+        if !self.tools.db.is_patient(message.id).await? {
+            return Ok(Next::Lost(message, lost));
+        }
+        let Lost { layer, why } = lost;
+        let missing = format!("layer {layer} is not at hand: {why}");
+        Ok(Next::Waits(message, missing.into()))
+    }
+
+    /// Rights may have been taken since the message came.
+    pub(super) async fn may_speak(&self, message: &Message) -> Result<bool, DbError> {
+        if self.accesses.is_empty() {
+            return Ok(true);
+        }
+        let Some(told) = self.tools.db.told_of(message.id).await? else {
+            return Ok(true);
+        };
+        let channel = self
+            .tools
+            .db
+            .channel_began_as(&told.thread.channel())
+            .await?;
+        let Some(access) = self.accesses.get(&channel.platform) else {
+            return Ok(true);
+        };
+        let db = &self.tools.db;
+        let access = db.with_paired(&channel.platform, access).await?;
+        Ok(access.judge(&told, &channel) == Verdict::May)
+    }
+}
+
+/// The layer, where waiting alone does not bring it.
+fn lost(error: &DepotError) -> Option<Lost> {
+    match error {
+        DepotError::Elsewhere {
+            layer,
+            worker,
+            alive: false,
+        } => Some(Lost {
+            layer: layer.clone(),
+            why: format!("its only copy is on worker {worker}, which does not answer"),
+        }),
+        DepotError::Lacks { object, .. } => match Kind::of(object) {
+            Some(Kind::Layer(layer)) => Some(Lost {
+                layer,
+                why: "the layer store has it no more".to_owned(),
+            }),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// What a state waits for. Addresses are the operator's.
+fn missing(error: &DepotError) -> Missing {
+    let thread = match error {
+        DepotError::Away { .. } => STORE_AWAY,
+        DepotError::Wrong { .. } => {
+            "the layer store gives other files than were put there: it is asked again"
+        }
+        DepotError::Elsewhere { .. } => "its files are still on their way from another worker",
+        DepotError::NoRoom(_) => "the host's disk is nearly full",
+        _ => "its files could not be fetched from the layer store",
+    };
+    Missing {
+        operator: observe::chain(error),
+        thread: thread.to_owned(),
+    }
+}
+
+fn sandbox_of(agent: &Agent, message: &Message) -> SandboxRef {
+    message
+        .sandbox
+        .clone()
+        .unwrap_or_else(|| SandboxRef::Docker {
+            image: agent.image.clone(),
+            id: None,
+        })
+}
