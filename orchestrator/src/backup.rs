@@ -11,7 +11,8 @@
 //! ```
 //!
 //! The copy of the database comes first and a pin keeps the layers it names, so ticks, merges and
-//! garbage collection go on meanwhile; what is sealed later is not in the backup. It is written to
+//! garbage collection go on meanwhile; what is sealed later is not in the backup. What the local cache of a layer
+//! store has not is brought from there first. It is written to
 //! `DIR.unfinished` and gets its name when all of it is durable. Configuration and the API's token
 //! are not in it.
 //!
@@ -20,6 +21,7 @@
 //! are of what was read, only what a layer may hold is taken, and nothing is written outside the
 //! data dir.
 
+mod bring;
 pub mod inspect;
 mod manifest;
 mod place;
@@ -102,6 +104,16 @@ pub enum BackupError {
         .0.display()
     )]
     FileSystem(PathBuf),
+    /// It is in the layer store only, and does not come from there now.
+    #[error(
+        "{what} is in the layer store only, and could not be fetched: {reason}; a backup holds everything, so none was taken: take it again when that is mended"
+    )]
+    NotHere {
+        /// A layer, base, file or transcript.
+        what: String,
+        /// One sentence.
+        reason: String,
+    },
     /// The server stops, or nobody waits for it any more.
     #[error("the backup was given up half-way, nothing is left of it: take it again")]
     Stopped,

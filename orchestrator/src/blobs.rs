@@ -5,7 +5,8 @@
 //! away at the next start.
 //!
 //! Storing makes a blob young, also one that was there; only an old one is ever removed. The two do not
-//! happen at once, so whoever stored content has the whole grace period to name it in a row.
+//! happen at once, so whoever stored content has the whole grace period to name it in a row. Ages go by the
+//! database's clock, which is the one that whoever removes goes by.
 
 use std::{
     fs::File,
@@ -86,7 +87,7 @@ pub struct Blobs {
     folder: PathBuf,
     /// Shared by those who give a blob its name, held alone by who takes one away.
     names: Arc<RwLock<()>>,
-    /// Where they go beside, so that other workers have them too.
+    /// Where they go beside, so that other workers have them too; and what tells the time.
     shared: Option<Travel>,
 }
 
@@ -150,11 +151,19 @@ impl Blobs {
         })
     }
 
-    /// These, put into the layer store too, and read from there where they lack.
+    /// These, put into the layer store too, if there is one, and read from there where they lack.
     pub fn shared_by(self, travel: Travel) -> Blobs {
         Blobs {
-            shared: travel.objects().is_some().then_some(travel),
+            shared: Some(travel),
             ..self
+        }
+    }
+
+    /// A database that has never answered is none that could be asked what to remove.
+    async fn now(&self) -> i64 {
+        match &self.shared {
+            Some(travel) => travel.wall_clock().await.unwrap_or_else(|_| unix_ms()),
+            None => unix_ms(),
         }
     }
 
@@ -208,8 +217,12 @@ impl Blobs {
     }
 
     /// Brings one here that another worker has stored; one that nobody has stays missing.
-    async fn bring(&self, hash: &BlobHash) -> Result<(), BlobError> {
-        let Some(travel) = &self.shared else {
+    pub(crate) async fn bring(&self, hash: &BlobHash) -> Result<(), BlobError> {
+        let Some(travel) = self
+            .shared
+            .as_ref()
+            .filter(|travel| travel.objects().is_some())
+        else {
             return Ok(());
         };
         let place = self.folder.join(key(hash).as_ref());
@@ -226,6 +239,7 @@ impl Blobs {
             path,
         };
         if travel.get_blob(hash, &aside.path).await? {
+            make_young(aside.path.clone(), self.now().await).await?;
             let parent = place.parent().unwrap_or(&self.folder);
             tokio::fs::create_dir_all(parent).await?;
             tokio::fs::rename(&aside.path, &place).await?;
@@ -312,7 +326,7 @@ impl Incoming {
             .expect("SHA-256 in hexadecimal");
         self.upload.complete().await?;
         crate::faults::point("blob.whole");
-        make_young(self.aside.path.clone()).await?;
+        make_young(self.aside.path.clone(), self.blobs.now().await).await?;
         // Over an equal one too: nobody knows whether its name is on the disk yet.
         let _naming = self.blobs.names.read().await;
         let store = &self.blobs.store;
@@ -332,8 +346,8 @@ impl Incoming {
 }
 
 /// Content may have waited for its end since its last byte.
-async fn make_young(path: PathBuf) -> io::Result<()> {
-    let now = UNIX_EPOCH + Duration::from_millis(unix_ms().unsigned_abs());
+async fn make_young(path: PathBuf, now: i64) -> io::Result<()> {
+    let now = UNIX_EPOCH + Duration::from_millis(now.unsigned_abs());
     let opened = move || File::options().write(true).open(path)?.set_modified(now);
     spawn_blocking(opened).await.map_err(io::Error::other)?
 }

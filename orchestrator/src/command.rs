@@ -218,11 +218,16 @@ impl Commands {
 impl Commands {
     /// Removes what nothing needs any more, or says what would go.
     pub async fn gc(&self, ask: Ask) -> Result<GcView, RequestError> {
-        match self.keeper.collect(ask).await {
-            Ok(view) => Ok(view),
-            Err(TickError::Db(error)) => Err(error.into()),
-            Err(error) => Err(internal(&error)),
+        let view = match self.keeper.collect(ask).await {
+            Ok(view) => view,
+            Err(TickError::Db(error)) => return Err(error.into()),
+            Err(error) => return Err(internal(&error)),
+        };
+        if !ask.dry_run && view.held.is_none() {
+            // Beside this: there may be millions, and what is marked now goes in an hour.
+            self.depot.list_again();
         }
+        Ok(view)
     }
 
     /// Sandboxes whose removal has been tried for long; messages run all the same.

@@ -37,6 +37,7 @@ pub mod shown;
 pub mod snapshots;
 mod sqlite;
 pub mod ticks;
+mod time;
 pub mod together;
 pub mod workers;
 
@@ -60,6 +61,7 @@ pub struct Db {
     done: pins::Done,
     held: Arc<pins::Held>,
     accepting: Arc<accept::Accepting>,
+    ahead: Arc<time::Ahead>,
     /// Who writes; none until a worker was started.
     member: Arc<OnceLock<Identity>>,
     shared: bool,
@@ -97,6 +99,7 @@ impl Db {
             done: pins::Done::default(),
             held: Arc::default(),
             accepting: Arc::default(),
+            ahead: Arc::default(),
             member: Arc::default(),
             shared: dialect == Dialect::Postgres,
         };

@@ -6,6 +6,8 @@
 //! layers/<layer>.<sha256>               a sealed layer, packed
 //! bases/<base>.<sha256>                 the slots of an image, packed
 //! transcripts/<agent>/<tick>.<sha256>   the evidence of a closed tick
+//! blobs/<2>/<sha256>                    a file
+//! anew/<sha256>/<id>                    a file that was put while somebody may have been removing it
 //! ```
 //!
 //! An object's name holds the digest of its bytes, so what comes back is compared with what was put. It
@@ -45,13 +47,27 @@ pub enum DepotError {
         reason: String,
     },
     /// It answers, and what it gives is not what was put there.
-    #[error("the layer store {store} gives other bytes as {object} than were put there: {reason}")]
+    #[error("the layer store {store} gives {object} not as it was put there: {reason}")]
     Wrong {
         /// Which.
         store: String,
         /// The object's name.
         object: String,
         /// How it shows.
+        reason: String,
+    },
+    /// It gives what was put there, and that is nothing that can be unpacked.
+    #[error(
+        "{object} of the layer store {store} cannot be unpacked, tried {tries} times: {reason}"
+    )]
+    Unusable {
+        /// Which.
+        store: String,
+        /// The object's name.
+        object: String,
+        /// How often it was tried in a row.
+        tries: u32,
+        /// Why.
         reason: String,
     },
     /// It has no such object.
@@ -81,8 +97,8 @@ pub enum DepotError {
         layer: mayfly_domain::LayerId,
         /// Who has it.
         worker: String,
-        /// Whether that worker lives.
-        alive: bool,
+        /// For how long nothing was heard of that worker; none where there is none of that name.
+        silence: Option<std::time::Duration>,
     },
     /// Our own disk has no room for it.
     #[error("{0}")]
@@ -110,6 +126,18 @@ pub enum DepotError {
 }
 
 impl DepotError {
+    /// Whether nobody has it, or what there is of it is good for nothing: whoever reads it later gets no more.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(
+            self,
+            DepotError::Lacks { .. }
+                | DepotError::Wrong { .. }
+                | DepotError::Unusable { .. }
+                | DepotError::Elsewhere { .. }
+                | DepotError::Store(StoreError::Missing { .. })
+        )
+    }
+
     /// Whether the store itself is at fault, so that waiting may help.
     pub fn is_away(&self) -> bool {
         match self {

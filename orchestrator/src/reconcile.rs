@@ -171,10 +171,8 @@ fn note(what: &'static str, result: Result<(), TickError>) -> bool {
 /// Forgets what platforms told long ago: longer than any of them repeats an event or hands over what
 /// was missed. Some at a time.
 pub async fn old_events(tools: &Tools) -> Result<(), TickError> {
-    tools
-        .db
-        .forget_events(clock::unix_ms() - KEPT_EVENTS, FORGOTTEN)
-        .await?;
+    let now = tools.db.wall_clock().await?;
+    tools.db.forget_events(now - KEPT_EVENTS, FORGOTTEN).await?;
     Ok(())
 }
 
@@ -184,8 +182,7 @@ pub async fn the_dead(worker: &Worker) -> Result<(), TickError> {
     let tools = &worker.tools;
     // After the database was away all leases are over. Whoever comes first leaves the others the time to
     // renew theirs.
-    let lately = clock::boot_time().saturating_sub(STEADY);
-    if tools.lease.lapsed_since(lately) || worker.began > lately {
+    if !worker.is_steady(STEADY) {
         return Ok(());
     }
     for dead in tools.db.declare_dead().await? {

@@ -23,7 +23,7 @@ use crate::{
     agent::profile::Profiles,
     blobs::Blobs,
     clock,
-    db::Db,
+    db::{Db, doomed::GRACE_MS},
     faults,
     images::Images,
     role::Role,
@@ -110,10 +110,6 @@ const ALL: Duration = Duration::from_secs(60 * 60);
 const AT_ONCE: i64 = 500;
 /// How often what lies beside layers is looked at.
 const REST: Duration = Duration::from_secs(10 * 60);
-/// An upload that no message names is kept at least so long.
-const UPLOAD_MS: i64 = DAY_MS;
-/// A base or blob may be about to be named.
-const GRACE_MS: i64 = 60 * 60 * 1000;
 
 /// A request to collect by hand.
 #[derive(Debug, Clone, Copy, Default)]
@@ -433,14 +429,14 @@ impl Keeper {
 
     /// Blobs that no delivery and no message names, and that nobody stored anew meanwhile.
     async fn blobs(&self, dry_run: bool, view: &mut GcView) -> Result<(), TickError> {
-        let before = clock::unix_ms() - GRACE_MS;
+        self.db.release_pins().await?;
+        let before = self.db.wall_clock().await? - GRACE_MS;
         for (hash, bytes) in self.blobs.older_than(before).await? {
-            let uploaded = clock::unix_ms() - UPLOAD_MS;
-            if self.db.names_blob(&hash, uploaded).await? {
+            if self.db.names_blob(&hash).await? {
                 continue;
             }
             if !dry_run {
-                if !self.db.forget_upload(&hash, uploaded).await? {
+                if !self.db.forget_upload(&hash).await? {
                     continue;
                 }
                 faults::point("garbage.blob");
@@ -460,7 +456,7 @@ impl Keeper {
         let Ok(_alone) = self.making.try_write() else {
             return Ok(());
         };
-        let before = clock::unix_ms() - GRACE_MS;
+        let before = self.db.wall_clock().await? - GRACE_MS;
         let there: HashSet<BaseId> = self.store.list_bases()?.into_iter().collect();
         for base in self.db.unused_bases(before).await? {
             if !there.contains(&base) {

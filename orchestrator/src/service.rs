@@ -172,6 +172,8 @@ async fn start_store(worker: &Worker, cache_mib: u64) {
     let bell = worker.bell.clone();
     let serve = travel.clone().serve(supervisor.clone(), bell, cache_mib);
     supervisor.standing("layer store", serve);
+    let sweep = travel.clone().serve_sweep(supervisor.clone());
+    supervisor.standing("layer store sweep", sweep);
 }
 
 /// Its lease was asked for at this time of the boot clock.

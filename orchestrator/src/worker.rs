@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Duration};
 
 use mayfly_domain::AttachmentLimits;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use self::places::{Place, Places};
@@ -24,6 +24,7 @@ use crate::{
     agent::profile::Profiles,
     bases::Bases,
     bell::Bell,
+    clock,
     db::DbError,
     inbox::{DurableInbox, route::Accesses},
     queue::{Lanes, Work},
@@ -174,13 +175,19 @@ impl Worker {
     }
 
     /// Starts no new tick, lets running ones end within the grace period, then hands their
-    /// messages back. Returns when none runs.
+    /// messages back. Returns when none runs and what only this host has is stored, as far as the time allows.
     pub async fn drain(&self) {
+        let over = Instant::now() + Duration::from_secs(self.config.grace_s);
+        self.end_ticks(over).await;
+        let left = over.saturating_duration_since(Instant::now());
+        self.tools.travel.put_last(left).await;
+    }
+
+    async fn end_ticks(&self, over: Instant) {
         self.resting.cancel();
         let rest = self.places.rest();
         tokio::pin!(rest);
-        let grace = Duration::from_secs(self.config.grace_s);
-        if tokio::time::timeout(grace, &mut rest).await.is_ok() {
+        if tokio::time::timeout_at(over, &mut rest).await.is_ok() {
             return;
         }
         tracing::info!("the grace period is over: running ticks are handed back");
@@ -205,6 +212,12 @@ impl Worker {
         if !matches!(left, Ok(Ok(()))) {
             tracing::warn!("the worker's lease is not given back: it ends by itself");
         }
+    }
+
+    /// Whether this process has run for so long, and been heard of by the database all the time.
+    pub(crate) fn is_steady(&self, since: Duration) -> bool {
+        let lately = clock::boot_time().saturating_sub(since);
+        !self.tools.lease.lapsed_since(lately) && self.began <= lately
     }
 
     /// Whether no tick runs.

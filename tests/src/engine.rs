@@ -16,6 +16,12 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Copies a folder with all that a file system keeps, as `cp -a` does, to a place where nothing is.
+pub fn copy(from: &Path, to: &Path) {
+    let [from, to] = [from, to].map(|path| path.to_str().expect("test paths are UTF-8"));
+    run("cp", &["-a", "--", from, to]);
+}
+
 /// Names of all containers, in any state, whose name has this prefix.
 pub fn containers(prefix: &str) -> Vec<String> {
     named(
@@ -68,7 +74,7 @@ fn named(list: &str, prefix: &str) -> Vec<String> {
 
 /// Asks the database of a data dir, of which this would be the file; columns by `|`, rows by lines.
 pub fn sql(database: &Path, query: &str) -> String {
-    if postgres::wanted() {
+    if is_on_postgres(database) {
         return postgres::sql(data_dir(database), query);
     }
     let database = database.to_str().expect("test paths are UTF-8");
@@ -82,12 +88,16 @@ pub fn sql(database: &Path, query: &str) -> String {
 
 /// Changes it, as time or another program would have.
 pub fn change(database: &Path, statement: &str) {
-    if postgres::wanted() {
+    if is_on_postgres(database) {
         postgres::sql(data_dir(database), statement);
         return;
     }
     let database = database.to_str().expect("test paths are UTF-8");
     run("sqlite3", &["-cmd", ".timeout 60000", database, statement]);
+}
+
+fn is_on_postgres(database: &Path) -> bool {
+    postgres::wanted() || postgres::is_made(data_dir(database))
 }
 
 fn data_dir(database: &Path) -> &Path {

@@ -28,9 +28,14 @@ pub fn wanted() -> bool {
 /// Where the rows of a data dir are, as this run wants it; a database is made for it.
 pub fn place(data_dir: &Path) -> Place {
     match wanted() {
-        true => Place::Postgres(Server::parse(&url_of(data_dir), None).expect("an address")),
+        true => on_postgres(data_dir),
         false => Place::embedded(data_dir),
     }
+}
+
+/// The same on PostgreSQL, whatever this run wants.
+pub fn on_postgres(data_dir: &Path) -> Place {
+    Place::Postgres(Server::parse(&url_of(data_dir), None).expect("an address"))
 }
 
 /// The address of a data dir's database, which is made where it is not there.

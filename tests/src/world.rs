@@ -56,6 +56,8 @@ pub struct Setup {
     pub platforms: Vec<Arc<dyn Platform>>,
     /// Who may speak there.
     pub accesses: Accesses,
+    /// The rows are on PostgreSQL, whatever this run wants: several could share them.
+    pub on_postgres: bool,
 }
 
 impl Default for Setup {
@@ -80,6 +82,7 @@ impl Default for Setup {
             docker_host: None,
             platforms: Vec::new(),
             accesses: Accesses::default(),
+            on_postgres: false,
         }
     }
 }
@@ -164,7 +167,10 @@ impl World {
             data_dir: data_dir.clone(),
             queue: setup.queue,
             store: setup.store,
-            database: postgres::place(&data_dir),
+            database: match setup.on_postgres {
+                true => postgres::on_postgres(&data_dir),
+                false => postgres::place(&data_dir),
+            },
             worker: setup.worker,
             disk: setup.disk,
             attachments: setup.attachments,

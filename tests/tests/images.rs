@@ -249,8 +249,7 @@ fn an_adopted_data_dir_marks_its_images_at_its_start() {
     let before = first.prefix();
     let elsewhere = tempfile::Builder::new().prefix("ma").tempdir().unwrap();
     let copy = elsewhere.path().join("d");
-    let from = first.data_dir().to_str().unwrap();
-    engine::run("cp", &["-a", from, copy.to_str().unwrap()]);
+    engine::copy(first.data_dir(), &copy);
     let mut server = Server::new(PROGRAM).at(&copy);
     let adopted = server.mayfly(&["adopt"]);
     assert!(adopted.status.success(), "{adopted:?}");

@@ -57,8 +57,7 @@ fn an_adopted_copy_without_a_layer_parks_the_message_at_once() {
     first.stop();
     let folder = tempfile::tempdir().expect("a folder");
     let copy = folder.path().join("d");
-    let paths = [first.data_dir(), &copy].map(|path| path.to_str().expect("UTF-8"));
-    engine::run("cp", &["-a", paths[0], paths[1]]);
+    engine::copy(first.data_dir(), &copy);
     fs::remove_dir_all(copy.join("l").join(&layer)).expect("it is there");
     let mut second = Server::simulated(program).at(&copy);
     assert!(second.mayfly(&["adopt"]).status.success());

@@ -50,7 +50,7 @@ pub struct Damage {
     pub earlier: Vec<AgentId>,
 }
 
-/// Looks at everything that rows name; with a backup's manifest its digests are compared too.
+/// Looks at everything that rows name and that is not in the layer store only; with a backup's manifest its digests are compared too.
 pub async fn layers(
     db: &Db,
     data_dir: PathBuf,
@@ -70,6 +70,15 @@ pub async fn layers(
     };
     for base in db.kept_bases().await? {
         let folder = format!("b/{base}");
+        let elsewhere = !data_dir.join(&folder).exists();
+        if elsewhere
+            && db
+                .base_is(&base)
+                .await?
+                .is_some_and(|found| found.parcel.is_some())
+        {
+            continue;
+        }
         let found = look(&data_dir, &folder, None, &digests, &stop).await;
         if let Some(damage) = view.note(found) {
             // It may have been removed since.
@@ -81,6 +90,15 @@ pub async fn layers(
     }
     for (layer, size) in db.layer_sizes().await? {
         let folder = format!("l/{layer}");
+        let elsewhere = !data_dir.join(&folder).exists();
+        if elsewhere
+            && db
+                .layer_is(&layer)
+                .await?
+                .is_some_and(|found| found.parcel.is_some())
+        {
+            continue;
+        }
         let found = look(&data_dir, &folder, Some(size), &digests, &stop).await;
         if let Some(damage) = view.note(found)
             && db.knows_layer(&layer).await?

@@ -144,6 +144,7 @@ async fn into(
     }
     let db = Db::open(&Place::Embedded(database.clone())).await?;
     let installation = db.adopt(&service::binding(data_dir)).await?;
+    db.owe_all().await?;
     db.forget_unnamed_uploads().await?;
     let agents = db.count_agents().await?;
     db.close().await;

@@ -12,13 +12,15 @@ use mayfly_domain::{AgentId, InstallationId};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    BackupError, BackupView, ImageLeft,
+    BackupError, BackupView, ImageLeft, bring,
     manifest::{DATABASE, Item, Manifest},
     place::Place,
 };
 use crate::{
+    blobs::Blobs,
     clock,
     db::{Db, copy::Named, images::ImageInUse},
+    depot::Travel,
     faults, observe,
     sandbox::{Backend, disk},
     snapshot::{LayerSize, ReplicaError, Replicator, StoreError, replica},
@@ -40,6 +42,10 @@ pub struct Parts {
     pub installation: InstallationId,
     /// Its floor holds where the backup goes to the same disk.
     pub host_disk: HostDisk,
+    /// Brings what is in the layer store only.
+    pub travel: Travel,
+    /// The same for files.
+    pub blobs: Blobs,
 }
 
 /// Takes a backup into the new folder `target`; given up, without traces, once `stop` is cancelled.
@@ -61,6 +67,10 @@ pub async fn take(
         false => error.into(),
     })?;
     faults::point("backup.database");
+    let bringing = stop.run_until_cancelled(bring::all(&parts, &named));
+    if bringing.await.ok_or(BackupError::Stopped)?? {
+        check_room(&place, &parts, &data_dir, weigh(&data_dir).await?)?;
+    }
     if with_images {
         let folder = place.aside().join("images");
         archive(&parts, &data_dir, &named.images, &folder, &stop).await?;

@@ -27,6 +27,8 @@ impl Commands {
             backend: self.backend.clone(),
             installation: self.installation,
             host_disk: self.host_disk.clone(),
+            travel: self.depot.clone(),
+            blobs: self.blobs.clone(),
         };
         Ok(backup::take(parts, into, with_images, stop).await?)
     }
@@ -59,6 +61,7 @@ impl From<BackupError> for RequestError {
             BackupError::NoRoom { .. }
             | BackupError::Full(_)
             | BackupError::FileSystem(_)
+            | BackupError::NotHere { .. }
             | BackupError::Stopped
             | BackupError::Image(_) => RequestError::Unavailable(error.to_string()),
             BackupError::Db(error) => error.into(),

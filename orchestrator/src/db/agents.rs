@@ -96,12 +96,13 @@ impl Db {
 
     /// The base of an image, if it was extracted; an agent is about to be made on it.
     pub async fn base_of_image(&self, image: &str) -> Result<Option<Base>, DbError> {
+        let now = self.wall_clock().await?;
         let row = query(
             "UPDATE bases SET used_at = $2 WHERE image = $1 AND gone = 0
              RETURNING id, image, uid, gid",
         )
         .bind(image)
-        .bind(clock::unix_ms())
+        .bind(now)
         .fetch_optional(self.writer())
         .await?;
         row.as_ref().map(base).transpose()
@@ -143,13 +144,14 @@ impl Db {
         image: &str,
         facts: &BaseFacts,
     ) -> Result<Base, DbError> {
+        let now = self.wall_clock().await?;
         let mut tx = self.begin().await?;
         let known = query(
             "UPDATE bases SET used_at = $2, gone = 0 WHERE image = $1 AND id <> $3
              RETURNING id, image, uid, gid",
         )
         .bind(image)
-        .bind(clock::unix_ms())
+        .bind(now)
         .bind(id.as_str())
         .fetch_optional(&mut *tx)
         .await?;
@@ -168,7 +170,7 @@ impl Db {
                 .bind(i64::from(facts.uid))
                 .bind(i64::from(facts.gid))
                 .bind(serde_json::json!(facts.notes).to_string())
-                .bind(clock::unix_ms())
+                .bind(now)
                 .fetch_one(&mut *tx)
                 .await?
             }
@@ -180,13 +182,14 @@ impl Db {
 
     /// The row that stands for the bases of agents whose image was not looked at yet.
     pub async fn promise_base(&self) -> Result<BaseId, DbError> {
+        let now = self.wall_clock().await?;
         let id = BaseId::promised();
         query(
             "INSERT INTO bases (id, image, uid, gid, created_at, used_at) VALUES ($1, '', 0, 0, $2, $2)
              ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at, gone = 0",
         )
         .bind(id.as_str())
-        .bind(clock::unix_ms())
+        .bind(now)
         .execute(self.writer())
         .await?;
         Ok(id)
@@ -273,7 +276,7 @@ impl Db {
 
     /// Marks an agent removed if no tick is open, and withdraws what waits.
     pub async fn remove_agent(&self, id: AgentId) -> Result<bool, DbError> {
-        let now = clock::unix_ms();
+        let now = self.wall_clock().await?;
         let mut tx = self.begin().await?;
         let removed = query(
             "UPDATE agents SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL

@@ -3,8 +3,7 @@
 use mayfly_domain::{Attachment, AttachmentError, BlobHash, MessageId, NewFile, file_names};
 use sqlx::Row as _;
 
-use super::{Db, DbError, Tx, parse, query};
-use crate::clock;
+use super::{Db, DbError, Tx, doomed::UPLOAD_MS, parse, pins::Pin, query};
 
 /// Messages that one statement asks for; SQLite takes 32,766 values.
 const IDS: usize = 1000;
@@ -58,15 +57,16 @@ pub(super) async fn attach(
 impl Db {
     /// A blob is whole in the store; messages may name it from now on.
     pub async fn record_upload(&self, blob: &BlobHash, size: u64) -> Result<(), DbError> {
-        query(
-            "INSERT INTO uploads (blob, size, uploaded_at) VALUES ($1, $2, $3)
-             ON CONFLICT (blob) DO UPDATE SET uploaded_at = $3",
-        )
-        .bind(blob.as_str())
-        .bind(size as i64)
-        .bind(clock::unix_ms())
-        .execute(self.writer())
-        .await?;
+        let sql = format!(
+            "INSERT INTO uploads (blob, size, uploaded_at) VALUES ($1, $2, {})
+             ON CONFLICT (blob) DO UPDATE SET uploaded_at = excluded.uploaded_at",
+            self.dialect.now()
+        );
+        query(sqlx::AssertSqlSafe(sql))
+            .bind(blob.as_str())
+            .bind(size as i64)
+            .execute(self.writer())
+            .await?;
         Ok(())
     }
 
@@ -100,29 +100,55 @@ impl Db {
         Ok(found)
     }
 
-    /// Whether a delivery, a part of one or a message names this blob, or it was uploaded after this time (unix ms).
-    pub async fn names_blob(&self, blob: &BlobHash, uploaded: i64) -> Result<bool, DbError> {
+    /// Keeps blobs that no row names yet, until the pin is dropped.
+    pub async fn pin_blobs(&self, blobs: &[BlobHash]) -> Result<Pin, DbError> {
+        let (pin, me) = (self.new_pin(), self.member());
+        let mut tx = self.begin().await?;
+        for (n, blob) in blobs.iter().enumerate() {
+            let sql = format!(
+                "INSERT INTO pins (id, layer, reason, created_at, worker, epoch)
+                 VALUES ($1, $2, 'reply', {}, $3, $4)",
+                self.dialect.now()
+            );
+            query(sqlx::AssertSqlSafe(sql))
+                .bind(format!("{}.{n}", pin.id))
+                .bind(blob.as_str())
+                .bind(&me.id)
+                .bind(me.epoch)
+                .execute(&mut *tx)
+                .await?;
+        }
+        tx.commit().await?;
+        Ok(pin)
+    }
+
+    /// Whether a delivery, a part of one, a message or a tick that runs names this blob, or it was uploaded within a
+    /// day.
+    pub async fn names_blob(&self, blob: &BlobHash) -> Result<bool, DbError> {
         let sql = format!(
             "SELECT count(*) WHERE {NAMED} OR EXISTS
-            (SELECT 1 FROM uploads WHERE blob = $1 AND uploaded_at >= $2)"
+            (SELECT 1 FROM uploads WHERE blob = $1 AND uploaded_at >= {} - $2)",
+            self.dialect.now()
         );
         let row = query(sqlx::AssertSqlSafe(sql))
             .bind(blob.as_str())
-            .bind(uploaded)
+            .bind(UPLOAD_MS)
             .fetch_one(self.reader())
             .await?;
         Ok(row.try_get::<i64, _>(0)? > 0)
     }
 
-    /// Forgets an upload that nothing names and that is older than this. False if it has to stay;
+    /// Forgets an upload that nothing names and that is more than a day old. False if it has to stay;
     /// after a true no message can name it, and its content may go.
-    pub async fn forget_upload(&self, blob: &BlobHash, uploaded: i64) -> Result<bool, DbError> {
+    pub async fn forget_upload(&self, blob: &BlobHash) -> Result<bool, DbError> {
         let mut tx = self.begin().await?;
-        let sql =
-            format!("DELETE FROM uploads WHERE blob = $1 AND uploaded_at < $2 AND NOT ({NAMED})");
+        let sql = format!(
+            "DELETE FROM uploads WHERE blob = $1 AND uploaded_at < {} - $2 AND NOT ({NAMED})",
+            self.dialect.now()
+        );
         query(sqlx::AssertSqlSafe(sql))
             .bind(blob.as_str())
-            .bind(uploaded)
+            .bind(UPLOAD_MS)
             .execute(&mut *tx)
             .await?;
         let sql = format!(
@@ -149,4 +175,5 @@ impl Db {
 const NAMED: &str = "EXISTS (SELECT 1 FROM delivery_files WHERE blob = $1)
     OR EXISTS (SELECT 1 FROM message_files WHERE blob = $1)
     OR EXISTS (SELECT 1 FROM parts WHERE blob = $1)
-    OR EXISTS (SELECT 1 FROM buttons WHERE blob = $1)";
+    OR EXISTS (SELECT 1 FROM buttons WHERE blob = $1)
+    OR EXISTS (SELECT 1 FROM pins WHERE layer = $1)";

@@ -126,15 +126,11 @@ impl Db {
         run.transpose()
     }
 
-    /// Layers that this worker may have and nobody has stored, oldest first.
-    pub async fn layers_owed(&self, worker: &str) -> Result<Vec<LayerId>, DbError> {
-        let rows = query(
-            "SELECT id FROM layers WHERE stored_at IS NULL AND (holder = $1 OR holder IS NULL)
-             ORDER BY id",
-        )
-        .bind(worker)
-        .fetch_all(self.reader())
-        .await?;
+    /// Layers that nobody has stored, oldest first: owed by whoever has them, under whatever name it made them.
+    pub async fn layers_owed(&self) -> Result<Vec<LayerId>, DbError> {
+        let rows = query("SELECT id FROM layers WHERE stored_at IS NULL ORDER BY id")
+            .fetch_all(self.reader())
+            .await?;
         ids("layers", &rows)
     }
 
@@ -241,18 +237,20 @@ impl Db {
         Ok(found)
     }
 
-    /// Closed ticks of this worker whose transcripts nobody has stored, oldest first.
+    /// Closed ticks of this worker whose transcripts nobody has stored, oldest first; in a file those of all that
+    /// ever worked on it.
     pub async fn transcripts_owed(
         &self,
         worker: &str,
         most: i64,
     ) -> Result<Vec<(TickId, AgentId)>, DbError> {
         let rows = query(
-            "SELECT id, agent FROM ticks WHERE worker = $1 AND transcript IS NULL
+            "SELECT id, agent FROM ticks WHERE (worker = $1 OR $3 = 0) AND transcript IS NULL
              AND outcome IS NOT NULL ORDER BY id LIMIT $2",
         )
         .bind(worker)
         .bind(most)
+        .bind(i64::from(self.is_shared()))
         .fetch_all(self.reader())
         .await?;
         let of = |row: &sqlx::any::AnyRow| -> Result<(TickId, AgentId), DbError> {

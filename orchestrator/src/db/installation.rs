@@ -114,6 +114,10 @@ impl Db {
             .bind(&binding.data_dir)
             .execute(&mut *tx)
             .await?;
+        // Whoever works here has another name from now on.
+        query("UPDATE layers SET holder = NULL WHERE stored_at IS NULL")
+            .execute(&mut *tx)
+            .await?;
         // The layer store is the original's: its mark refuses this copy, which would clear away what is not its own.
         for table in ["store", "doomed"] {
             query(sqlx::AssertSqlSafe(format!("DELETE FROM {table}")))
@@ -122,5 +126,19 @@ impl Db {
         }
         tx.commit().await?;
         Ok(id)
+    }
+
+    /// All that the rows name is here, as after a restore: nothing counts as stored, so that this installation puts
+    /// it into whichever store it is given.
+    pub async fn owe_all(&self) -> Result<(), DbError> {
+        let mut tx = self.begin().await?;
+        for sql in [
+            "UPDATE layers SET digest = NULL, packed = NULL, stored_at = NULL, holder = NULL",
+            "UPDATE bases SET digest = NULL, packed = NULL, stored_at = NULL",
+            "UPDATE ticks SET transcript = NULL, transcript_bytes = NULL WHERE transcript IS NOT NULL",
+        ] {
+            query(sql).execute(&mut *tx).await?;
+        }
+        tx.commit().await
     }
 }

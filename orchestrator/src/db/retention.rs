@@ -76,7 +76,7 @@ impl Db {
         let _closed = self.held.close().await;
         let family = self.family_on(&mut tx, agent).await?;
         let plan = decide(&family);
-        carry_out(&mut tx, &plan).await?;
+        carry_out(self, &mut tx, &plan).await?;
         crate::faults::point("garbage.inside");
         tx.commit().await?;
         Ok(plan)
@@ -161,6 +161,9 @@ impl Db {
             .execute(&mut *tx)
             .await?
             .rows_affected();
+        if forgotten == 1 {
+            super::doomed::doom_base(self, &mut tx, base).await?;
+        }
         tx.commit().await?;
         Ok(forgotten == 1)
     }
@@ -334,7 +337,7 @@ async fn mounted_on(
     Ok(())
 }
 
-async fn carry_out(tx: &mut Tx, plan: &Plan) -> Result<(), DbError> {
+async fn carry_out(db: &Db, tx: &mut Tx, plan: &Plan) -> Result<(), DbError> {
     let now = clock::unix_ms();
     for state in &plan.expire {
         query("UPDATE snapshots SET expired_at = $2 WHERE id = $1 AND expired_at IS NULL")
@@ -344,7 +347,7 @@ async fn carry_out(tx: &mut Tx, plan: &Plan) -> Result<(), DbError> {
             .await?;
     }
     for layer in &plan.forget {
-        super::doomed::doom_layer(tx, layer, now).await?;
+        super::doomed::doom_layer(db, tx, layer).await?;
         for sql in [
             "DELETE FROM merges WHERE layer = $1",
             "DELETE FROM layers WHERE id = $1",

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use sqlx::{AnyConnection, Row as _};
 
-use super::{Db, DbError, Dialect, Tx, installation::Binding, query};
-use crate::{clock, sandbox::Names, worker::Identity};
+use super::{Db, DbError, Tx, installation::Binding, query};
+use crate::{sandbox::Names, worker::Identity};
 
 /// How long past its lease a worker is left alone: it may have been told late that it has one.
 const PAST: Duration = Duration::from_secs(5);
@@ -53,18 +53,6 @@ impl Db {
     /// Whether other processes may work on this database.
     pub fn is_shared(&self) -> bool {
         self.shared
-    }
-
-    /// The time that all processes on this database share, in unix milliseconds: the server's, or this host's.
-    pub async fn wall_clock(&self) -> Result<i64, DbError> {
-        if self.dialect == Dialect::Sqlite {
-            return Ok(clock::unix_ms());
-        }
-        let sql = format!("SELECT {}", self.dialect.now());
-        let row = query(sqlx::AssertSqlSafe(sql))
-            .fetch_one(self.reader())
-            .await?;
-        Ok(row.try_get(0)?)
     }
 
     /// Where a worker of a shared database is at home.
@@ -145,13 +133,13 @@ impl Db {
             return Ok(Started::Alone(other));
         }
         let sql = format!(
-            "INSERT INTO workers (id, epoch, expires_at, machine_id, data_dir, queue)
-             VALUES ($1, 1, {} + $2, $3, $4, $5)
+            "INSERT INTO workers (id, epoch, expires_at, machine_id, data_dir, queue, seen_at)
+             VALUES ($1, 1, {now} + $2, $3, $4, $5, {now})
              ON CONFLICT (id) DO UPDATE SET epoch = workers.epoch + 1,
                expires_at = excluded.expires_at, machine_id = excluded.machine_id,
-               data_dir = excluded.data_dir, queue = excluded.queue
+               data_dir = excluded.data_dir, queue = excluded.queue, seen_at = excluded.seen_at
              RETURNING epoch",
-            self.dialect.now()
+            now = self.dialect.now()
         );
         let row = query(sqlx::AssertSqlSafe(sql))
             .bind(worker)
@@ -210,12 +198,31 @@ impl Db {
         Ok(self.is_shared() && row.is_some())
     }
 
+    /// For how long nothing was heard of a worker, by the database's clock; none where nobody of that name works on
+    /// this database, so that nobody will come back.
+    pub async fn silence(&self, worker: &str) -> Result<Option<Duration>, DbError> {
+        if !self.is_shared() {
+            return Ok(None);
+        }
+        let sql = format!(
+            "SELECT {} - COALESCE(seen_at, expires_at) FROM workers WHERE id = $1",
+            self.dialect.now()
+        );
+        let row = query(sqlx::AssertSqlSafe(sql))
+            .bind(worker)
+            .fetch_optional(self.reader())
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let ms: i64 = row.try_get(0)?;
+        Ok(Some(Duration::from_millis(ms.max(0).unsigned_abs())))
+    }
+
     /// Renews the one lease a worker holds for all it does. False if its epoch is over: it was started
     /// anew, or the others have declared it dead.
     pub async fn renew(&self, worker: &str, epoch: i64, lease: Duration) -> Result<bool, DbError> {
         let sql = format!(
-            "UPDATE workers SET expires_at = {} + $3 WHERE id = $1 AND epoch = $2",
-            self.dialect.now()
+            "UPDATE workers SET expires_at = {now} + $3, seen_at = {now} WHERE id = $1 AND epoch = $2",
+            now = self.dialect.now()
         );
         let done = query(sqlx::AssertSqlSafe(sql))
             .bind(worker)
@@ -231,7 +238,11 @@ impl Db {
 
     /// The last a worker writes: its epoch is over, and what it held is free at once.
     pub async fn end_worker(&self, worker: &str, epoch: i64) -> Result<(), DbError> {
-        query("UPDATE workers SET epoch = epoch + 1, expires_at = 0 WHERE id = $1 AND epoch = $2")
+        let sql = format!(
+            "UPDATE workers SET epoch = epoch + 1, expires_at = 0, seen_at = {} WHERE id = $1 AND epoch = $2",
+            self.dialect.now()
+        );
+        query(sqlx::AssertSqlSafe(sql))
             .bind(worker)
             .bind(epoch)
             .execute(self.writer())

@@ -57,7 +57,9 @@ impl Travel {
         let store = self.store.clone();
         let staging = blocking(move || Ok(store.stage()?)).await?;
         let aside = staging.path().join("transcript");
-        objects.get(&object(agent, tick, parcel), &aside).await?;
+        let object = object(agent, tick, parcel);
+        objects.get(&object, &aside).await?;
+        objects.was_good(&object);
         blocking(move || {
             place(&aside, &path).map_err(|source| DepotError::File { path, source })?;
             Ok(staging.end()?)

@@ -24,6 +24,7 @@ pub(super) struct Gate {
 struct Shut {
     until: Duration,
     pause: Duration,
+    times: u32,
     reason: String,
 }
 
@@ -45,15 +46,24 @@ impl Gate {
         let entry = shut.entry(object.map(str::to_owned)).or_insert(Shut {
             until: now,
             pause: Duration::ZERO,
+            times: 0,
             reason: String::new(),
         });
         // Those who asked at the same time have failed once together.
         if now >= entry.until {
             entry.pause = (entry.pause * 2).clamp(FIRST, LONGEST);
             entry.until = now + entry.pause;
+            entry.times += 1;
         }
         entry.reason = reason.to_owned();
         entry.pause
+    }
+
+    /// How often in a row it failed.
+    pub(super) fn times(&self, object: Option<&str>) -> u32 {
+        let shut = self.shut();
+        shut.get(&object.map(str::to_owned))
+            .map_or(0, |shut| shut.times)
     }
 
     /// It answered as it should.
@@ -85,7 +95,9 @@ mod tests {
             let pause = gate.failed(None, "gone");
             assert_eq!(pause, Duration::from_secs(expected));
         }
+        assert_eq!(gate.times(None), 7);
         gate.works(None);
+        assert_eq!(gate.times(None), 0);
         assert_eq!(gate.reason(None), None);
         assert_eq!(gate.failed(None, "gone"), FIRST);
     }

@@ -25,7 +25,6 @@ impl Travel {
                 let rung = bell.next();
                 if self.note("look", self.look().await) {
                     self.note("owed", self.put_owed().await);
-                    self.note("sweep", self.sweep().await.map(drop));
                     self.note("cache", cache::evict(&self, cache_mib << 20).await);
                 }
                 // A tick that ended may owe something; more often than this the store is not looked at.
@@ -46,8 +45,25 @@ impl Travel {
         objects.look(&id, in_use).await
     }
 
-    /// Puts all that this worker owes. One that cannot be packed does not keep the others.
+    /// Before this worker goes: puts what only it has, for as long as that may take, so that others need not wait
+    /// for its return.
+    pub async fn put_last(&self, patience: Duration) {
+        if self.objects.is_none() {
+            return;
+        }
+        match tokio::time::timeout(patience, self.put_owed()).await {
+            Ok(put) => {
+                self.note("owed", put);
+            }
+            Err(_) => tracing::warn!(
+                "the grace period is over: what is not stored is put after the next start"
+            ),
+        }
+    }
+
+    /// Puts all that is here and that nobody has stored. One that cannot be packed does not keep the others.
     pub async fn put_owed(&self) -> Result<(), DepotError> {
+        let _alone = self.owed.lock().await;
         let mut last = Ok(());
         for base in self.db.bases_owed().await? {
             if !self.store.base_dir(&base).is_dir() {
@@ -61,7 +77,7 @@ impl Travel {
             };
             last = kept(last, put.await)?;
         }
-        for layer in self.db.layers_owed(&self.worker).await? {
+        for layer in self.db.layers_owed().await? {
             if !self.store.present(&layer) {
                 continue;
             }
@@ -82,7 +98,7 @@ impl Travel {
     }
 
     /// Answers whether it was done.
-    fn note(&self, what: &'static str, done: Result<(), DepotError>) -> bool {
+    pub(super) fn note(&self, what: &'static str, done: Result<(), DepotError>) -> bool {
         match done {
             Ok(()) => true,
             // Said by whoever found it out.

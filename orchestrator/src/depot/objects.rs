@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
+use futures_util::{
+    StreamExt as _, TryStreamExt as _,
+    stream::{BoxStream, TryChunksError},
+};
 use object_store::{
     BackoffConfig, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig,
     WriteMultipart, aws::AmazonS3Builder, local::LocalFileSystem, path::Path as Key,
@@ -39,6 +42,8 @@ const PARTS_MOST: u64 = 9_000;
 /// An object may take so long, and a second more for each of so many bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SLOWEST: u64 = 256 << 10;
+/// Objects of a page of a list.
+const PAGE: usize = 500;
 /// Of what a store says about a failure.
 const SAID_MOST: usize = 300;
 /// Whose store it is.
@@ -133,6 +138,12 @@ impl Objects {
         Ok(())
     }
 
+    /// A folder that is not mounted has nothing, and lacks nothing.
+    async fn lacks<T>(&self) -> Result<Option<T>, Failure> {
+        self.is_mounted().await?;
+        Ok(None)
+    }
+
     async fn put_in_parts(&self, key: &Key, size: u64, path: &Path) -> Result<(), Failure> {
         let ours = |error| Failure::file(path, error);
         let mut file = tokio::fs::File::open(path).await.map_err(ours)?;
@@ -163,7 +174,8 @@ impl Objects {
         }
     }
 
-    /// Writes an object's bytes into a new file, which is whole and compared when this returns.
+    /// Writes an object's bytes into a new file, which is whole and compared when this returns. Whoever can use
+    /// them says so: [`Objects::was_good`], or [`Objects::is_unusable`].
     pub async fn get(&self, object: &Object, into: &Path) -> Result<(), DepotError> {
         if let Some(reason) = self.0.gate.reason(Some(&object.name)) {
             return Err(self.wrong(&object.name, reason));
@@ -173,7 +185,7 @@ impl Objects {
             .asked(object.parcel.size, async {
                 match self.0.store.get(&key).await {
                     Ok(found) => Ok(Some(compared(found.into_stream(), object, into).await?)),
-                    Err(object_store::Error::NotFound { .. }) => Ok(None),
+                    Err(object_store::Error::NotFound { .. }) => self.lacks().await,
                     Err(error) => Err(error.into()),
                 }
             })
@@ -187,10 +199,35 @@ impl Objects {
                 self.0.gate.failed(Some(&object.name), &reason);
                 Err(self.wrong(&object.name, reason))
             }
-            Some(None) => {
-                self.0.gate.works(Some(&object.name));
-                Ok(())
-            }
+            Some(None) => Ok(()),
+        }
+    }
+
+    /// What was fetched is as it should be.
+    pub(super) fn was_good(&self, object: &Object) {
+        self.0.gate.works(Some(&object.name));
+    }
+
+    /// What was fetched has the right bytes, and is nothing that could be used: it is left alone for a while.
+    pub(super) fn is_unusable(&self, object: &Object, reason: String) -> DepotError {
+        let name = Some(object.name.as_str());
+        self.0.gate.failed(name, &reason);
+        DepotError::Unusable {
+            store: self.0.shown.clone(),
+            object: object.name.clone(),
+            tries: self.0.gate.times(name),
+            reason,
+        }
+    }
+
+    /// Refuses where it is not to be asked now, before anybody packs something for it.
+    pub(super) fn is_open(&self) -> Result<(), DepotError> {
+        match self.0.gate.reason(None) {
+            None => Ok(()),
+            Some(reason) => Err(DepotError::Away {
+                store: self.0.shown.clone(),
+                reason,
+            }),
         }
     }
 
@@ -200,7 +237,7 @@ impl Objects {
         self.asked(0, async {
             match self.0.store.head(&key).await {
                 Ok(found) => Ok(Some(found.size)),
-                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Err(object_store::Error::NotFound { .. }) => self.lacks().await,
                 Err(error) => Err(error.into()),
             }
         })
@@ -219,16 +256,25 @@ impl Objects {
         .await
     }
 
-    /// All objects below a folder, with the time of their last change in unix ms.
-    pub async fn list(&self, below: &str) -> Result<Vec<(String, i64)>, DepotError> {
-        let listed: BoxStream<'_, object_store::Result<ObjectMeta>> =
-            self.0.store.list(Some(&Key::from(below)));
-        self.asked(u64::MAX / SLOWEST, async {
-            let told = |meta: ObjectMeta| {
-                let at = meta.last_modified.timestamp_millis();
-                (meta.location.to_string(), at)
-            };
-            Ok(listed.map_ok(told).try_collect().await?)
+    /// All objects below a folder, page by page: there may be millions.
+    pub fn list(&self, below: &str) -> Pages {
+        let told = |meta: ObjectMeta| {
+            let at = meta.last_modified.timestamp_millis();
+            (meta.location.to_string(), at)
+        };
+        let listed = self.0.store.list(Some(&Key::from(below)));
+        Pages {
+            objects: self.clone(),
+            listed: listed.map_ok(told).try_chunks(PAGE).boxed(),
+        }
+    }
+
+    /// The first object below a folder, with its bytes.
+    pub async fn first(&self, below: &str) -> Result<Option<(String, u64)>, DepotError> {
+        let mut listed = self.0.store.list(Some(&Key::from(below)));
+        self.asked(0, async {
+            let found = listed.next().await.transpose()?;
+            Ok(found.map(|meta| (meta.location.to_string(), meta.size)))
         })
         .await
     }
@@ -351,6 +397,27 @@ impl Objects {
             object: object.to_owned(),
             reason,
         }
+    }
+}
+
+/// See [`Objects::list`].
+pub struct Pages {
+    objects: Objects,
+    listed: BoxStream<'static, Result<Page, TryChunksError<Listed, object_store::Error>>>,
+}
+
+/// An object's name, and the time of its last change in unix ms.
+type Listed = (String, i64);
+type Page = Vec<Listed>;
+
+impl Pages {
+    /// The next page; none after the last.
+    pub async fn next(&mut self) -> Result<Option<Page>, DepotError> {
+        let next = async {
+            let page = self.listed.next().await.transpose();
+            page.map_err(|error| Failure::Theirs(error.1))
+        };
+        self.objects.asked(0, next).await
     }
 }
 

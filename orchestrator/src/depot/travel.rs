@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{DepotError, Object, Objects, blocking, sweep::Swept};
 use crate::{
-    db::{Db, agents::Base, depot::Whereabouts},
-    faults,
+    db::{Db, agents::Base, depot::Whereabouts, doomed::Kind},
+    faults, observe,
     snapshot::{
         Slot, Store, StoreError,
         oci::{Budget, Parcel},
@@ -50,6 +50,8 @@ pub struct Travel {
     turns: Arc<Mutex<HashMap<String, Weak<Turn>>>>,
     hurry: CancellationToken,
     pub(super) swept: Arc<Swept>,
+    /// Held by who puts what is owed.
+    pub(super) owed: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Travel {
@@ -75,6 +77,7 @@ impl Travel {
             turns: Arc::default(),
             hurry: CancellationToken::new(),
             swept: Arc::default(),
+            owed: Arc::default(),
         }
     }
 
@@ -127,6 +130,23 @@ impl Travel {
         self.put(pack, name).await
     }
 
+    /// Refuses while the store is known to be away, for what can wait until it is back.
+    pub(crate) fn is_there(&self) -> Result<(), DepotError> {
+        let Some(objects) = self
+            .objects
+            .as_ref()
+            .filter(|objects| objects.away().is_some())
+        else {
+            return Ok(());
+        };
+        objects.is_open()?;
+        let (store, reason) = (
+            objects.shown().to_owned(),
+            "has not answered again yet".to_owned(),
+        );
+        Err(DepotError::Away { store, reason })
+    }
+
     async fn put(
         &self,
         pack: impl FnOnce(File) -> Result<Parcel, DepotError> + Send + 'static,
@@ -135,6 +155,7 @@ impl Travel {
         let Some(objects) = &self.objects else {
             return Ok(None);
         };
+        objects.is_open()?;
         let store = self.store.clone();
         let staging = blocking(move || Ok(store.stage()?)).await?;
         let path = staging.path().join("parcel");
@@ -149,6 +170,7 @@ impl Travel {
             name: name(&parcel.digest),
             parcel,
         };
+        self.spare(&object).await?;
         objects.put(&object, &path).await?;
         faults::point("depot.put");
         blocking(move || Ok(staging.end()?)).await?;
@@ -222,7 +244,7 @@ impl Travel {
                 DepotError::Elsewhere {
                     layer: layer.clone(),
                     worker: worker.clone(),
-                    alive: self.db.lives(worker).await?,
+                    silence: self.db.silence(worker).await?,
                 }
             }
             _ => missing,
@@ -263,6 +285,11 @@ impl Travel {
         Ok(true)
     }
 
+    /// See [`Db::wall_clock`].
+    pub(crate) async fn wall_clock(&self) -> Result<i64, DepotError> {
+        Ok(self.db.wall_clock().await?)
+    }
+
     /// Puts content under its hash.
     pub(crate) async fn put_blob(
         &self,
@@ -273,13 +300,22 @@ impl Travel {
         let Some(objects) = &self.objects else {
             return Ok(());
         };
-        let object = blob(hash, size);
+        let mut object = blob(hash, size);
         if !self.db.spare(&object.name).await? {
-            let reason = format!("is removing {}: it is put in a moment", object.name);
-            let store = objects.shown().to_owned();
-            return Err(DepotError::Away { store, reason });
+            // That removal may come at any time: this name is nobody else's, and is never put again.
+            object.name = format!("{}/{}", anew(hash), uuid::Uuid::now_v7());
         }
         objects.put(&object, path).await
+    }
+
+    /// Only a base is ever put again under the same name: not while somebody may be removing it.
+    async fn spare(&self, object: &Object) -> Result<(), DepotError> {
+        let of_base = matches!(Kind::of(&object.name), Some(Kind::Base(..)));
+        if !of_base || self.db.spare(&object.name).await? {
+            return Ok(());
+        }
+        let object = object.name.clone();
+        Err(DepotError::NotStored { object })
     }
 
     /// Writes content into a new file. False where the store has none.
@@ -287,20 +323,30 @@ impl Travel {
         let Some(objects) = &self.objects else {
             return Ok(false);
         };
-        let Some(size) = objects.size(&blob(hash, 0).name).await? else {
+        let usual = blob(hash, 0).name;
+        let found = match objects.size(&usual).await? {
+            Some(size) => Some((usual, size)),
+            None => objects.first(&anew(hash)).await?,
+        };
+        let Some((name, size)) = found else {
             return Ok(false);
         };
         if !self.host_disk.has_room_for(size) {
             return Err(DepotError::NoRoom(self.host_disk.sentence()));
         }
-        objects.get(&blob(hash, size), into).await?;
+        let object = Object {
+            name,
+            ..blob(hash, size)
+        };
+        objects.get(&object, into).await?;
+        objects.was_good(&object);
         Ok(true)
     }
 
     /// Content that no row names any more leaves the store after a time of grace.
     pub(crate) async fn doom_blob(&self, hash: &BlobHash) -> Result<(), DepotError> {
         match self.objects {
-            Some(_) => Ok(self.db.doom(&blob(hash, 0).name).await?),
+            Some(_) => Ok(self.db.doom(&[blob(hash, 0).name]).await?),
             None => Ok(()),
         }
     }
@@ -324,11 +370,17 @@ impl Travel {
         let path = staging.path().join("parcel");
         objects.get(object, &path).await?;
         faults::point("depot.got");
-        blocking(move || {
+        let unpacked = blocking(move || {
             unpack(opened(path)?)?;
             Ok(staging.end()?)
-        })
-        .await?;
+        });
+        match unpacked.await {
+            Ok(()) => objects.was_good(object),
+            Err(DepotError::Oci(error)) if error.is_of_content() => {
+                return Err(objects.is_unusable(object, observe::chain(&error)));
+            }
+            Err(error) => return Err(error),
+        }
         faults::point("depot.unpacked");
         Ok(())
     }
@@ -357,6 +409,11 @@ fn blob(hash: &BlobHash, size: u64) -> Object {
         name: format!("blobs/{}/{digest}", &digest[..2]),
         parcel: Parcel { digest, size },
     }
+}
+
+/// Where content lies that could not have its usual name.
+fn anew(hash: &BlobHash) -> String {
+    format!("anew/{hash}")
 }
 
 /// A layer's object.

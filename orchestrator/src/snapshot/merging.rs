@@ -60,6 +60,8 @@ pub async fn merge_state(
     if layers.len() < 2 || !layers.iter().all(here) {
         return Ok(());
     }
+    // It would be packed and thrown away again.
+    tools.travel.is_there()?;
     let _making = tools.making.read().await;
     let into = LayerId::new();
     let (store, target, left) = (tools.store.clone(), into.clone(), tools.left.clone());

@@ -77,6 +77,14 @@ pub enum OciError {
 const SHOWN: usize = 200;
 
 impl OciError {
+    /// Whether it is what was written that is wrong, and not who reads it.
+    pub(crate) fn is_of_content(&self) -> bool {
+        matches!(
+            self,
+            OciError::Tar(_) | OciError::Bad { .. } | OciError::Version(_)
+        )
+    }
+
     fn bad(what: impl Into<String>, reason: impl Into<String>) -> OciError {
         OciError::Bad {
             what: what.into(),

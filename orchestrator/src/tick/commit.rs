@@ -69,6 +69,8 @@ pub async fn commit(tools: &Tools, job: &Job, reported: Reported) -> Result<(), 
         parcel: reported.parcel,
         session: None,
     };
+    // Until the rows name the files.
+    let _kept = reported.kept;
     let written = loop {
         let answer = match reported.changes {
             Changes::Kept => tools.db.commit_tick(claim, &end, &snapshot).await,

@@ -16,7 +16,7 @@ use crate::{
         self,
         transcript::{Event, Transcript},
     },
-    db::endings::Usage,
+    db::{endings::Usage, pins::Pin},
     faults, observe,
     sandbox::{BackendError, Control},
     snapshot::{Caps, LayerSize, SealError, Sealed, exclude::Excludes, oci::Parcel},
@@ -51,6 +51,8 @@ pub struct Reported {
     pub(super) exit_code: Option<i32>,
     pub(super) usage: Usage,
     pub(super) watch: super::Stopwatch,
+    /// Keep the reply's files until the commit names them.
+    pub(super) kept: Vec<Pin>,
 }
 
 /// See the module.
@@ -67,15 +69,18 @@ pub async fn report(tools: &Tools, job: &Job, mut ran: Ran) -> Result<Reported, 
     let sealed = seal(tools, job, &ran.slots, &ran.layers).await?;
     faults::point("report.sealed");
     let layer = judged.sealed(sealed);
-    let (mut files, mut parcel) = (Vec::new(), None);
+    let (mut files, mut parcel, mut kept) = (Vec::new(), None, Vec::new());
     if layer.is_some() {
         parcel = put(tools, job).await;
-        let (stored, unsent) = files_to_send(tools, job).await?;
+        let (stored, unsent) = files_to_send(tools, job, &mut kept).await?;
         files = stored;
         judged.tell(unsent);
     }
     watch.lap(Phase::Report);
-    Ok(judged.reported(layer, parcel, files, watch))
+    Ok(Reported {
+        kept,
+        ..judged.reported(layer, parcel, files, watch)
+    })
 }
 
 /// What a program's end means, as far as is known.
@@ -179,6 +184,7 @@ impl Judged {
             exit_code: self.exit_code,
             usage: self.usage,
             watch,
+            kept: Vec::new(),
         }
     }
 }
@@ -296,10 +302,13 @@ async fn put(tools: &Tools, job: &Job) -> Option<Parcel> {
 }
 
 /// Regular files directly under `send/` in the layer just sealed, copied to the blob store, and what
-/// is told of the others: a reply is not lost because a file of it cannot be stored.
+/// is told of the others: a reply is not lost because a file of it cannot be stored. What is stored is kept by pins:
+/// the next one may have to wait for the layer store, and the commit for the database, longer than anything lives that
+/// no row names.
 async fn files_to_send(
     tools: &Tools,
     job: &Job,
+    kept: &mut Vec<Pin>,
 ) -> Result<(Vec<ReplyFile>, Vec<String>), TickError> {
     let (store, layer) = (tools.store.clone(), job.claim.layer.clone());
     let listed = match blocking(move || store.files_in(&layer, "work", SEND)).await? {
@@ -312,7 +321,7 @@ async fn files_to_send(
             ));
         }
     };
-    let mut files = Vec::new();
+    let mut files: Vec<ReplyFile> = Vec::new();
     let (mut too_much, mut not_stored) = (Unsent::default(), Unsent::default());
     let mut no_files = Unsent::default();
     for name in listed.others {
@@ -331,7 +340,10 @@ async fn files_to_send(
             continue;
         }
         match stored(tools, job, &name).await {
-            Ok((blob, size)) => files.push(ReplyFile { name, blob, size }),
+            Ok((blob, size)) => {
+                kept.extend(keep(tools, job, &blob).await);
+                files.push(ReplyFile { name, blob, size });
+            }
             Err(error) => {
                 tracing::error!(tick = %job.claim.tick, error = observe::chain(&error), "file not stored");
                 not_stored.add(&name);
@@ -355,6 +367,23 @@ async fn files_to_send(
         )),
     ];
     Ok((files, notes.into_iter().flatten().collect()))
+}
+
+/// While the database does not answer it is asked again, as the commit would. None where it refuses, or the worker
+/// has no more time: then the file lives as long as what nobody names.
+async fn keep(tools: &Tools, job: &Job, blob: &BlobHash) -> Option<Pin> {
+    loop {
+        let error = match tools.db.pin_blobs(std::slice::from_ref(blob)).await {
+            Ok(pin) => return Some(pin),
+            Err(error) => error,
+        };
+        tracing::warn!(tick = %job.claim.tick, error = observe::chain(&error), "file not kept yet");
+        if !error.is_down() {
+            return None;
+        }
+        let pause = tokio::time::sleep(PUT_AGAIN);
+        tools.travel.hurry().run_until_cancelled(pause).await?;
+    }
 }
 
 /// Copies one file to the blob store; tried a few times.

@@ -73,6 +73,10 @@ impl From<String> for Missing {
 /// What the image's sandboxes met is the operator's.
 const DOES_NOT_START: &str = "sandboxes of its image do not start: it goes on by itself once whoever runs this server has \
                               mended that";
+/// Whoever restarts, or was cut off for a moment, is back by then.
+const GONE: Duration = Duration::from_secs(2 * 60);
+/// So often an object is unpacked in vain until a person is asked.
+const TRIES: u32 = 3;
 const STORE_AWAY: &str = "the layer store does not answer: it goes on by itself once it does";
 
 impl Worker {
@@ -189,7 +193,7 @@ impl Worker {
             Err(DepotError::Db(error)) => Err(error),
             // Told by the tick: nobody has it.
             Err(DepotError::Store(StoreError::Missing { .. })) => Ok(None),
-            Err(error) => Ok(Some(match lost(&error) {
+            Err(error) => Ok(Some(match lost(&error, self.is_steady(GONE)) {
                 Some(lost) => Away::Lost(lost),
                 None => Away::Waits(missing(&error)),
             })),
@@ -228,26 +232,38 @@ impl Worker {
     }
 }
 
-/// The layer, where waiting alone does not bring it.
-fn lost(error: &DepotError) -> Option<Lost> {
+/// The layer, where waiting alone does not bring it. `steady`: whether we have been heard of for that long.
+fn lost(error: &DepotError, steady: bool) -> Option<Lost> {
+    let object = |object: &str, why: &str| match Kind::of(object) {
+        Some(Kind::Layer(layer)) => Some(Lost {
+            layer,
+            why: why.to_owned(),
+        }),
+        _ => None,
+    };
     match error {
         DepotError::Elsewhere {
             layer,
             worker,
-            alive: false,
-        } => Some(Lost {
+            silence,
+        } if is_gone(*silence, steady) => Some(Lost {
             layer: layer.clone(),
             why: format!("its only copy is on worker {worker}, which does not answer"),
         }),
-        DepotError::Lacks { object, .. } => match Kind::of(object) {
-            Some(Kind::Layer(layer)) => Some(Lost {
-                layer,
-                why: "the layer store has it no more".to_owned(),
-            }),
-            _ => None,
-        },
+        DepotError::Lacks { object: name, .. } => object(name, "the layer store has it no more"),
+        DepotError::Unusable {
+            object: name,
+            tries,
+            ..
+        } if *tries >= TRIES => object(name, "what the layer store has of it cannot be unpacked"),
         _ => None,
     }
+}
+
+/// Whether a holder of which nothing was heard for so long is lost. While the database was away nobody was heard of,
+/// and after a power cut all come back one by one: so whoever says so has been heard of itself for that time.
+fn is_gone(silence: Option<Duration>, steady: bool) -> bool {
+    silence.is_none_or(|silence| silence >= GONE && steady)
 }
 
 /// What a state waits for. Addresses are the operator's.
@@ -258,6 +274,9 @@ fn missing(error: &DepotError) -> Missing {
             "the layer store gives other files than were put there: it is asked again"
         }
         DepotError::Elsewhere { .. } => "its files are still on their way from another worker",
+        DepotError::Unusable { .. } => {
+            "what the layer store has of its files cannot be unpacked: it is tried again"
+        }
         DepotError::NoRoom(_) => "the host's disk is nearly full",
         _ => "its files could not be fetched from the layer store",
     };
@@ -275,4 +294,19 @@ fn sandbox_of(agent: &Agent, message: &Message) -> SandboxRef {
             image: agent.image.clone(),
             id: None,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_lost_when_it_alone_was_silent_for_long() {
+        let second = Duration::from_secs(1);
+        assert!(!is_gone(Some(Duration::ZERO), true));
+        assert!(!is_gone(Some(GONE - second), true));
+        assert!(is_gone(Some(GONE), true));
+        assert!(!is_gone(Some(GONE), false), "so were we");
+        assert!(is_gone(None, false), "nobody of that name comes back");
+    }
 }

@@ -1,9 +1,13 @@
 //! A store that is away, refuses, cuts or lies: lanes wait, no attempt is lost, one notice, and it goes
 //! on by itself.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use mayfly_domain::MessageOutcome;
+use mayfly_orchestrator::snapshot::merging;
 use mayfly_tests::{
     cutter::Cutter,
     engine,
@@ -13,7 +17,7 @@ use mayfly_tests::{
     world::World,
 };
 
-use crate::{Shared, empty, newest_object, world};
+use crate::{Shared, folder, forget_all, newest_object, until_base_stored, until_told, world};
 
 const REFUSED: &str = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\n\
     Content-Length: 71\r\nConnection: close\r\n\r\n\
@@ -43,11 +47,16 @@ fn notices(world: &World) -> String {
     world.sql("SELECT count(*) FROM deliveries WHERE text LIKE '%layer store%'")
 }
 
-/// What runs waits with its commit, what comes waits with its tick, and both go on.
-async fn waits_and_goes_on(break_it: impl Fn(&Cutter), mend_it: impl Fn(&Cutter), told: &str) {
+async fn behind_a_cutter() -> (S3Server, Cutter, World) {
     let server = S3Server::start();
     let cutter = Cutter::before(server.address());
     let world = world(server.config(&cutter.address())).await;
+    (server, cutter, world)
+}
+
+/// What runs waits with its commit, what comes waits with its tick, and both go on.
+async fn waits_and_goes_on(break_it: impl Fn(&Cutter), mend_it: impl Fn(&Cutter), told: &str) {
+    let (_server, cutter, world) = behind_a_cutter().await;
     let agent = world.shell().await;
     world.say(agent, "echo one > a").await;
     // The program runs, and meanwhile the store goes.
@@ -60,11 +69,7 @@ async fn waits_and_goes_on(break_it: impl Fn(&Cutter), mend_it: impl Fn(&Cutter)
     assert!(!problems.concat().contains("secret"), "{problems:?}");
     let other = world.shell().await;
     let waiting = world.post(other, "echo three").await;
-    let noticed = format!(
-        "SELECT wait_noticed FROM messages WHERE id = '{}'",
-        waiting.id
-    );
-    world.until_sql(&noticed, "1").await;
+    until_told(&world, &waiting).await;
     let open = "SELECT count(*) FROM ticks WHERE outcome IS NULL";
     assert_eq!(world.sql(open), "1", "the commit waits, and no tick begins");
     mend_it(&cutter);
@@ -111,13 +116,7 @@ async fn lies(lie: impl Fn(&Shared, &str, &[u8]), told: &str) {
     world.say(agent, "echo one > a").await;
     let object = newest_object(&world);
     let bytes = shared.get(&object).expect("it was put");
-    world
-        .until_sql(
-            "SELECT count(*) FROM bases WHERE stored_at IS NOT NULL",
-            "1",
-        )
-        .await;
-    empty(world.data_dir());
+    forget_all(&world).await;
     lie(&shared, &object, &bytes);
     let waiting = world.post(agent, "cat a").await;
     let problems = until_ready(&world, Err(told)).await;
@@ -164,20 +163,12 @@ async fn more_bytes_than_were_put_are_not_taken() {
 /// Cut in the middle of an answer, it is asked for again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_cut_in_the_middle_is_made_again() {
-    let server = S3Server::start();
-    let cutter = Cutter::before(server.address());
-    let world = world(server.config(&cutter.address())).await;
+    let (_server, cutter, world) = behind_a_cutter().await;
     let agent = world.shell().await;
     world
         .say(agent, "head -c 200000 /dev/urandom > a; echo one > b")
         .await;
-    world
-        .until_sql(
-            "SELECT count(*) FROM bases WHERE stored_at IS NOT NULL",
-            "1",
-        )
-        .await;
-    empty(world.data_dir());
+    forget_all(&world).await;
     cutter.cut_after([10, 300, 350, 1000, 40_000]);
     cutter.cut_all();
     assert_eq!(world.reply(agent, "cat b").await, "one");
@@ -197,11 +188,7 @@ async fn a_store_of_another_installation_is_left_alone() {
     until_ready(&second, Err("belongs to another installation")).await;
     let other = second.shell().await;
     let waiting = second.post(other, "echo x > x").await;
-    let noticed = format!(
-        "SELECT wait_noticed FROM messages WHERE id = '{}'",
-        waiting.id
-    );
-    second.until_sql(&noticed, "1").await;
+    until_told(&second, &waiting).await;
     assert_eq!(second.sql("SELECT count(*) FROM ticks"), "0");
     assert!(shared.get(&object).is_some());
     let stop = mayfly_orchestrator::command::StopScope::All;
@@ -224,8 +211,7 @@ fn an_adopted_copy_leaves_the_store_of_its_original_alone() {
     first.stop();
     let folder = tempfile::tempdir().expect("a folder");
     let copy = folder.path().join("d");
-    let paths = [first.data_dir(), &copy].map(|path| path.to_str().expect("UTF-8"));
-    engine::run("cp", &["-a", paths[0], paths[1]]);
+    engine::copy(first.data_dir(), &copy);
     let mut second = Server::simulated(program)
         .at(&copy)
         .env("MAYFLY__STORE__URL", &url);
@@ -251,33 +237,58 @@ fn told_of(server: &Server) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shared_folder_that_is_gone_is_not_made_anew() {
     let shared = Shared::folder();
-    let Shared::Folder(folder) = &shared else {
-        unreachable!("as made")
-    };
+    let folder = folder(&shared);
     let world = world(shared.config()).await;
     let agent = world.shell().await;
     world.say(agent, "echo one > a").await;
     let aside = tempfile::tempdir().expect("a folder");
     let aside = aside.path().join("aside");
-    std::fs::rename(folder.path(), &aside).expect("it is ours");
+    std::fs::rename(folder, &aside).expect("it is ours");
     until_ready(&world, Err("the layer store")).await;
     // A mount point is there without its mount.
-    std::fs::create_dir(folder.path()).expect("it is gone");
+    std::fs::create_dir(folder).expect("it is gone");
     until_ready(&world, Err("not mounted")).await;
     let waiting = world.post(agent, "echo two > a; cat a").await;
-    let noticed = format!(
-        "SELECT wait_noticed FROM messages WHERE id = '{}'",
-        waiting.id
-    );
-    world.until_sql(&noticed, "1").await;
-    assert_eq!(
-        crate::count(folder.path()),
-        0,
-        "nothing is written below it"
-    );
-    std::fs::remove_dir(folder.path()).expect("it is empty");
-    std::fs::rename(&aside, folder.path()).expect("it is ours");
+    until_told(&world, &waiting).await;
+    assert_eq!(crate::count(folder), 0, "nothing is written below it");
+    std::fs::remove_dir(folder).expect("it is empty");
+    std::fs::rename(&aside, folder).expect("it is ours");
     let settled = world.outcome(&waiting).await;
     assert_eq!(settled.outcome, Some(MessageOutcome::Answered));
+    world.end().await;
+}
+
+/// Nothing is packed for a store that is away, nor merged to be thrown away again.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_packed_while_the_store_is_away() {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let shared = Shared::folder();
+    let folder = folder(&shared);
+    let world = world(shared.config()).await;
+    let agent = world.shell().await;
+    world.say(agent, "echo one > a").await;
+    world.say(agent, "echo two > b").await;
+    until_base_stored(&world).await;
+    let layer = world.sql("SELECT id FROM layers ORDER BY id LIMIT 1");
+    let aside = tempfile::tempdir().expect("a folder");
+    let aside = aside.path().join("aside");
+    std::fs::rename(folder, &aside).expect("it is ours");
+    until_ready(&world, Err("the layer store")).await;
+    mayfly_orchestrator::faults::watch(|point| {
+        if ["depot.packed", "merge.built"].contains(&point) {
+            MADE.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let tools = &world.service().worker().tools;
+    let refused = tools.travel.put_layer(&layer.parse().expect("an id")).await;
+    assert!(refused.expect_err("it is away").is_away());
+    let refused = merging::merge(tools, agent).await;
+    let refused = refused.expect_err("it is away").to_string();
+    assert!(refused.contains("the layer store"), "{refused}");
+    assert_eq!(MADE.load(Ordering::SeqCst), 0);
+    std::fs::rename(&aside, folder).expect("it is ours");
+    until_ready(&world, Ok(())).await;
+    merging::merge(tools, agent).await.expect("it is back");
+    assert_eq!(MADE.load(Ordering::SeqCst), 2);
     world.end().await;
 }

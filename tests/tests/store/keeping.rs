@@ -5,14 +5,14 @@ use std::{
     time::Duration,
 };
 
-use mayfly_domain::LayerId;
-use mayfly_orchestrator::{depot::StoreConfig, retention::Ask};
+use mayfly_domain::{BaseId, LayerId, TickId};
+use mayfly_orchestrator::depot::StoreConfig;
 
-use crate::{Shared, count, world};
+use crate::{Shared, count, folder, until_base_stored, world};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-fn age(path: &std::path::Path) {
+pub(crate) fn age(path: &std::path::Path) {
     let file = File::open(path).expect("it is there");
     let at = file
         .metadata()
@@ -62,87 +62,92 @@ async fn what_was_used_least_recently_leaves_the_disk_and_comes_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_no_row_needs_leaves_the_store_after_a_time_of_grace() {
     let shared = Shared::folder();
-    let Shared::Folder(folder) = &shared else {
-        unreachable!("as made")
-    };
+    let folder = folder(&shared);
     let world = world(shared.config()).await;
     let (agent, other) = (world.shell().await, world.shell().await);
     world.say(agent, "echo one > f; echo ok").await;
     world.say(other, "echo two > f; echo ok").await;
-    let objects = folder.path().join("layers");
+    let objects = folder.join("layers");
     assert_eq!(count(&objects), 2);
-    // One whose worker died before it named it, and one that is young.
+    // One whose worker died before it named it, one that is young, and what rows knew that are gone.
     let digest = "ab".repeat(32);
     let [stray, young] = [(); 2].map(|()| objects.join(format!("{}.{digest}", LayerId::new())));
-    fs::write(&stray, "stray").expect("it is ours");
-    fs::write(&young, "young").expect("it is ours");
-    age(&stray);
-    world
-        .commands()
-        .remove_agent(agent, true)
-        .await
-        .expect("it goes");
-    world
-        .commands()
-        .gc(Ask::default())
-        .await
-        .expect("collected");
+    let base = folder.join(format!("bases/{}.{digest}", BaseId::new()));
+    let told = folder.join("transcripts/nobody");
+    let told = told.join(format!("{}.{digest}", TickId::new()));
+    for path in [&stray, &young, &base, &told] {
+        fs::create_dir_all(path.parent().expect("a folder")).expect("it is ours");
+        fs::write(path, "stray").expect("it is ours");
+    }
+    for path in [&stray, &base, &told] {
+        age(path);
+    }
+    let removed = world.commands().remove_agent(agent, true).await;
+    removed.expect("it goes");
+    world.gc().await;
     let travel = &world.service().worker().tools.travel;
     travel.mark_unnamed().await.expect("marked");
     assert_eq!(
         world.sql("SELECT count(*) FROM doomed"),
-        "2",
-        "the layer and the stray"
+        "4",
+        "the layer and the strays"
     );
-    assert_eq!(
-        travel.sweep().await.expect("swept"),
-        0,
-        "not before its time"
-    );
+    let swept = travel.sweep().await.expect("swept");
+    assert_eq!(swept, 0, "not before its time");
     assert_eq!(count(&objects), 4);
     world.change("UPDATE doomed SET at = 1");
-    assert_eq!(travel.sweep().await.expect("swept"), 2);
-    assert!(!stray.exists() && young.exists());
+    travel.sweep().await.expect("swept");
+    world.until_sql("SELECT count(*) FROM doomed", "0").await;
+    assert!(!stray.exists() && !base.exists() && !told.exists() && young.exists());
     assert_eq!(count(&objects), 2);
-    assert_eq!(world.sql("SELECT count(*) FROM doomed"), "0");
     assert_eq!(world.reply(other, "cat f").await, "two");
     world.end().await;
 }
 
-/// What somebody puts again is not removed, and what is being removed is not put.
+/// However many there are.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_removes_what_was_just_put() {
+async fn objects_are_looked_at_page_by_page() {
     let shared = Shared::folder();
     let world = world(shared.config()).await;
-    let tools = &world.service().worker().tools;
-    let hash = tools.blobs.put(b"hello".to_vec()).await.expect("stored");
-    let object = format!("blobs/{}/{}", &hash.as_str()[..2], hash.as_str());
-    assert_eq!(shared.get(&object).as_deref(), Some(&b"hello"[..]));
-    tools.db.doom(&object).await.expect("marked");
-    tools
-        .blobs
-        .put(b"hello".to_vec())
-        .await
-        .expect("stored again");
+    let agent = world.shell().await;
+    world.say(agent, "echo one > f; echo ok").await;
+    let objects = folder(&shared).join("layers");
+    let digest = "ab".repeat(32);
+    for _ in 0..1100 {
+        let stray = objects.join(format!("{}.{digest}", LayerId::new()));
+        fs::write(&stray, "stray").expect("it is ours");
+        age(&stray);
+    }
+    let travel = &world.service().worker().tools.travel;
+    travel.mark_unnamed().await.expect("marked");
+    assert_eq!(world.sql("SELECT count(*) FROM doomed"), "1100");
+    world.end().await;
+}
+
+/// A base that no agent stands on leaves the store with its folder, and is made anew where somebody wants it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_that_nobody_stands_on_leaves_the_store() {
+    let shared = Shared::folder();
+    let world = world(shared.config()).await;
+    let agent = world.shell().await;
+    world.say(agent, "echo one > f; echo ok").await;
+    until_base_stored(&world).await;
+    let bases = folder(&shared).join("bases");
+    assert_eq!(count(&bases), 1);
+    let removed = world.commands().remove_agent(agent, true).await;
+    removed.expect("it goes");
+    world.change("UPDATE agents SET removed_at = 1");
+    world.change("UPDATE bases SET created_at = 1, used_at = 1");
+    assert_eq!(world.gc().await.bases, 1);
     world.change("UPDATE doomed SET at = 1");
-    assert_eq!(tools.travel.sweep().await.expect("swept"), 0);
-    assert!(shared.get(&object).is_some());
-    // Somebody is in the middle of it.
-    tools.db.doom(&object).await.expect("marked");
-    assert!(tools.db.begin_removal(&object, 0).await.expect("begun"));
-    assert!(!tools.db.spare(&object).await.expect("asked"));
-    assert!(
-        !tools.db.begin_removal(&object, 0).await.expect("asked"),
-        "one removes"
-    );
-    let refused = tools
-        .blobs
-        .put(b"hello".to_vec())
-        .await
-        .expect_err("it waits");
-    assert!(refused.is_away(), "{refused}");
-    tools.db.removed(&object).await.expect("told");
-    tools.blobs.put(b"hello".to_vec()).await.expect("stored");
+    let travel = &world.service().worker().tools.travel;
+    travel.sweep().await.expect("swept");
+    world.until_sql("SELECT count(*) FROM doomed", "0").await;
+    assert_eq!(count(&bases), 0);
+    let other = world.shell().await;
+    assert_eq!(world.reply(other, "echo two > f; cat f").await, "two");
+    until_base_stored(&world).await;
+    assert_eq!(count(&bases), 1);
     world.end().await;
 }
 

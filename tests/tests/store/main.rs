@@ -1,13 +1,18 @@
 //! The layer store: a bucket on a server that others wrote, and a folder that is shared.
 
 mod away;
+mod clocks;
+mod files;
+mod frozen;
+mod holder;
 mod keeping;
 mod parked;
 mod travel;
+mod whole;
 
 use std::{fs, path::Path};
 
-use mayfly_orchestrator::{depot::StoreConfig, sandbox::fake::Fake};
+use mayfly_orchestrator::{depot::StoreConfig, sandbox::fake::Fake, view::MessageView};
 use mayfly_tests::{
     s3_server::S3Server,
     world::{Setup, World},
@@ -72,6 +77,45 @@ fn newest_object(world: &World) -> String {
         "SELECT 'layers/' || id || '.' || digest FROM layers WHERE stored_at IS NOT NULL
          ORDER BY id DESC LIMIT 1",
     )
+}
+
+/// A world on the simulated engine and PostgreSQL, where others may be at work too.
+async fn shared_world(store: StoreConfig) -> World {
+    let setup = Setup {
+        store,
+        on_postgres: true,
+        ..Setup::default()
+    };
+    World::fake(setup, Fake::new).await
+}
+
+/// Waits until the base of the only image is in the store.
+async fn until_base_stored(world: &World) {
+    let stored = "SELECT count(*) FROM bases WHERE stored_at IS NOT NULL";
+    world.until_sql(stored, "1").await;
+}
+
+/// What is in the store is here no more, as on a machine that has never seen an agent.
+async fn forget_all(world: &World) {
+    until_base_stored(world).await;
+    empty(world.data_dir());
+}
+
+/// Waits until the thread of a message was told that it waits.
+async fn until_told(world: &World, message: &MessageView) {
+    let told = format!(
+        "SELECT wait_noticed FROM messages WHERE id = '{}'",
+        message.id
+    );
+    world.until_sql(&told, "1").await;
+}
+
+/// The folder of a store that is one.
+fn folder(shared: &Shared) -> &Path {
+    match shared {
+        Shared::Folder(folder) => folder.path(),
+        Shared::Bucket(_) => panic!("it is a bucket"),
+    }
 }
 
 /// As a machine that has never seen an agent: no layer, no base.

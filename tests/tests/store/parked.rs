@@ -14,7 +14,9 @@ use mayfly_tests::{
     world::{Setup, World},
 };
 
-use crate::{Shared, empty};
+use crate::{Shared, empty, sha256, until_base_stored};
+
+const ELSEWHERE: &str = "its only copy is on worker elsewhere";
 
 struct Scene {
     world: World,
@@ -63,19 +65,18 @@ impl Scene {
         scene.until_said("first").await;
         scene.says("echo two > f; echo second").await;
         scene.until_said("second").await;
-        let base = "SELECT count(*) FROM bases WHERE stored_at IS NOT NULL";
-        scene.world.until_sql(base, "1").await;
+        until_base_stored(&scene.world).await;
         let newest =
             "SELECT l.id, l.digest, l.stored_at FROM ticks t JOIN layers l ON l.id = t.layer
                       ORDER BY t.id DESC LIMIT 1";
         let newest = scene.world.sql(newest);
         scene.newest = newest.split('|').map(str::to_owned).collect();
         let gone = "stored_at = NULL, digest = NULL, holder = 'elsewhere'";
+        empty(scene.world.data_dir());
         scene.world.change(&format!(
             "UPDATE layers SET {gone} WHERE id = '{}'",
             scene.newest[0]
         ));
-        empty(scene.world.data_dir());
         scene
     }
 
@@ -136,11 +137,10 @@ impl Scene {
         }
     }
 
-    /// The question below the parked message, with its two buttons.
-    async fn question(&mut self) -> (String, Vec<Button>) {
+    /// The question below the parked message, which says so, with its two buttons.
+    async fn question(&mut self, why: &str) -> (String, Vec<Button>) {
         self.says("cat f; echo third").await;
-        self.until_said("its only copy is on worker elsewhere")
-            .await;
+        self.until_said(why).await;
         let parked = "SELECT outcome FROM messages ORDER BY seq DESC LIMIT 1";
         assert_eq!(self.world.sql(parked), "parked");
         assert_eq!(
@@ -162,7 +162,7 @@ impl Scene {
 async fn a_person_says_that_it_waits_and_it_runs_when_the_files_are_there() {
     let shared = Shared::folder();
     let mut scene = Scene::new(&shared).await;
-    let (question, buttons) = scene.question().await;
+    let (question, buttons) = scene.question(ELSEWHERE).await;
     scene.presses(&question, &buttons[0]).await;
     scene.until_said("It waits").await;
     let open = "SELECT count(*) FROM messages WHERE outcome IS NULL AND wait_noticed = 2";
@@ -191,7 +191,7 @@ async fn a_person_says_that_it_waits_and_it_runs_when_the_files_are_there() {
 async fn a_person_goes_on_from_the_tick_before() {
     let shared = Shared::folder();
     let mut scene = Scene::new(&shared).await;
-    let (question, buttons) = scene.question().await;
+    let (question, buttons) = scene.question(ELSEWHERE).await;
     assert!(buttons[1].danger);
     scene.presses(&question, &buttons[1]).await;
     scene.until_said("one\nthird").await;
@@ -200,5 +200,26 @@ async fn a_person_goes_on_from_the_tick_before() {
     let done = "SELECT count(*) FROM orders WHERE state != 'done'";
     scene.world.until_sql(done, "0").await;
     assert_eq!(scene.world.sql("SELECT count(*) FROM ticks"), "3");
+    scene.world.end().await;
+}
+
+/// What the store has is what was put there, and is no layer: trying again for ever would help nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_is_asked_where_an_object_cannot_be_unpacked() {
+    let shared = Shared::folder();
+    let mut scene = Scene::new(&shared).await;
+    let broken = b"no layer at all";
+    let digest = sha256(broken);
+    let layer = scene.newest[0].clone();
+    shared.put(&format!("layers/{layer}.{digest}"), broken);
+    let stored = format!(
+        "digest = '{digest}', packed = {}, stored_at = 1",
+        broken.len()
+    );
+    let change = format!("UPDATE layers SET {stored} WHERE id = '{layer}'");
+    scene.world.change(&change);
+    let (question, buttons) = scene.question("has of it cannot be unpacked").await;
+    scene.presses(&question, &buttons[1]).await;
+    scene.until_said("one\nthird").await;
     scene.world.end().await;
 }

@@ -3,7 +3,15 @@
 use mayfly_orchestrator::{sandbox::fake::Fake, snapshot::DiffWanted};
 use mayfly_tests::world::{Setup, World};
 
-use crate::{Shared, count, empty, newest_object, sha256, world};
+use crate::{Shared, count, empty, forget_all, newest_object, sha256, world};
+
+async fn on_docker(shared: &Shared) -> World {
+    let setup = Setup {
+        store: shared.config(),
+        ..Setup::default()
+    };
+    World::docker_with(setup).await
+}
 
 /// Small layers are in the store when the answer is there; each object is what its name says.
 async fn an_agent_goes_on_on_an_empty_machine(shared: Shared) {
@@ -24,13 +32,7 @@ async fn an_agent_goes_on_on_an_empty_machine(shared: Shared) {
             (packed.to_owned(), digest.to_owned())
         );
     }
-    world
-        .until_sql(
-            "SELECT count(*) FROM bases WHERE stored_at IS NOT NULL",
-            "1",
-        )
-        .await;
-    empty(world.data_dir());
+    forget_all(&world).await;
     assert_eq!(world.reply(agent, "cat a; ls").await, "one\ntwo\na");
     assert_eq!(
         count(&world.data_dir().join("l")),
@@ -78,23 +80,13 @@ async fn modes_links_times_and_owners_come_back_from_a_bucket() {
         cat ro d/n f/x; stat -c %i f/x f/y | sort -u | wc -l
         python3 -c 'import os; print(os.getxattr(\"old\", \"user.note\"))'";
     let shared = Shared::bucket();
-    let setup = Setup {
-        store: shared.config(),
-        ..Setup::default()
-    };
-    let world = World::docker_with(setup).await;
+    let world = on_docker(&shared).await;
     let agent = world.shell().await;
     world.say(agent, ODD).await;
     world.say(agent, NEXT).await;
     let before = world.reply(agent, SEEN).await;
     assert!(before.contains("06.789012345"), "{before}");
-    world
-        .until_sql(
-            "SELECT count(*) FROM bases WHERE stored_at IS NOT NULL",
-            "1",
-        )
-        .await;
-    empty(world.data_dir());
+    forget_all(&world).await;
     assert_eq!(world.reply(agent, SEEN).await, before);
     world.end().await;
 }
@@ -103,11 +95,7 @@ async fn modes_links_times_and_owners_come_back_from_a_bucket() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_layer_follows_the_reply_in_parts() {
     let shared = Shared::bucket();
-    let setup = Setup {
-        store: shared.config(),
-        ..Setup::default()
-    };
-    let world = World::docker_with(setup).await;
+    let world = on_docker(&shared).await;
     let agent = world.shell().await;
     let sum = world
         .reply(agent, "head -c 20000000 /dev/urandom > big; sha256sum big")
@@ -122,13 +110,7 @@ async fn a_large_layer_follows_the_reply_in_parts() {
         .await;
     let object = shared.get(&newest_object(&world)).expect("it was put");
     assert!(object.len() > 20_000_000 && object.len() < 20_100_000);
-    world
-        .until_sql(
-            "SELECT count(*) FROM bases WHERE stored_at IS NOT NULL",
-            "1",
-        )
-        .await;
-    empty(world.data_dir());
+    forget_all(&world).await;
     assert_eq!(world.reply(agent, "sha256sum big").await, sum);
     world.end().await;
 }

@@ -1,0 +1,63 @@
+//! A host whose clock is days off removes nothing too early: ages go by the database's clock.
+
+use mayfly_orchestrator::clock::{
+    boot_time,
+    simulated::{self, Now},
+    unix_ms,
+};
+
+use crate::{Shared, shared_world};
+
+const TWO_DAYS_MS: i64 = 2 * 24 * 60 * 60 * 1000;
+
+/// From now on what this test does itself is done on a host whose clock says this.
+fn clock_says(unix_ms: i64) {
+    let boot = boot_time();
+    simulated::set(Now { unix_ms, boot });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_two_days_ahead_removes_nothing_that_is_young() {
+    let shared = Shared::folder();
+    let world = shared_world(shared.config()).await;
+    let agent = world.shell().await;
+    world.say(agent, "echo one > f").await;
+    let tools = &world.service().worker().tools;
+    let uploaded = tools.blobs.put(b"uploaded".to_vec()).await.expect("stored");
+    tools.db.record_upload(&uploaded, 8).await.expect("noted");
+    // About to be named.
+    let reply = tools.blobs.put(b"a reply".to_vec()).await.expect("stored");
+    let now = unix_ms();
+    clock_says(now + TWO_DAYS_MS);
+    let view = world.gc().await;
+    assert_eq!((view.held, view.blobs, view.bases), (None, 0, 0));
+    tools.travel.mark_unnamed().await.expect("listed");
+    tools.travel.sweep().await.expect("swept");
+    assert_eq!(world.sql("SELECT count(*) FROM doomed"), "0");
+    for hash in [&uploaded, &reply] {
+        assert!(!tools.blobs.get(hash).await.expect("it is here").is_empty());
+    }
+    clock_says(now);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_host_two_days_behind_has_stored_is_young_for_all() {
+    let shared = Shared::folder();
+    let world = shared_world(shared.config()).await;
+    let tools = &world.service().worker().tools;
+    let now = unix_ms();
+    clock_says(now - TWO_DAYS_MS);
+    let reply = tools.blobs.put(b"a reply".to_vec()).await.expect("stored");
+    let uploaded = tools.blobs.put(b"uploaded".to_vec()).await.expect("stored");
+    tools.db.record_upload(&uploaded, 8).await.expect("noted");
+    let name = format!("blobs/{}/{reply}", &reply.as_str()[..2]);
+    tools.db.doom(&[name]).await.expect("marked");
+    clock_says(now);
+    assert_eq!(world.gc().await.blobs, 0);
+    assert_eq!(tools.travel.sweep().await.expect("swept"), 0);
+    for hash in [&uploaded, &reply] {
+        assert!(!tools.blobs.get(hash).await.expect("it is here").is_empty());
+    }
+    world.end().await;
+}
