@@ -47,8 +47,13 @@ pub enum Applied {
         /// What its author may be shown.
         shown: Option<Courtesy>,
     },
-    /// It opens a conversation: nothing is written, to be called again with an agent of this profile.
-    WantsAgent(String),
+    /// It opens a conversation: nothing is written, to be called again with an agent.
+    WantsAgent {
+        /// Of this profile.
+        profile: String,
+        /// What its author may be shown meanwhile.
+        shown: Option<Courtesy>,
+    },
 }
 
 impl Applied {
@@ -160,8 +165,12 @@ async fn post(
         (Some(lane), _) => lane,
         (None, Some(agent)) => open(tx, &whole.thread, agent).await?,
         (None, None) => {
-            let profile = access.profile_of(&channel).to_owned();
-            return Ok((Applied::WantsAgent(profile), String::new(), None));
+            let message = ask.is_none() && matches!(becomes, Becomes::Message { .. });
+            let wants = Applied::WantsAgent {
+                profile: access.profile_of(&channel).to_owned(),
+                shown: message.then(|| Courtesy::Seen(whole.id.clone())),
+            };
+            return Ok((wants, String::new(), None));
         }
     };
     let ask = match (&becomes, ask) {
@@ -175,7 +184,14 @@ async fn post(
         keep(tx, &whole, Some(id)).await?;
         return Ok(part_of(id, "command", Applied::nothing()));
     }
-    message(tx, &lane, &whole, becomes).await
+    let (mut done, state, id) = message(tx, &lane, &whole, becomes).await?;
+    if let Applied::Done { shown, .. } = &mut done
+        && fresh.is_some()
+    {
+        // It was, when its agent was wanted.
+        *shown = None;
+    }
+    Ok((done, state, id))
 }
 
 /// What answers us belongs to the conversation of what it answers.

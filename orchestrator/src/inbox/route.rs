@@ -100,7 +100,10 @@ struct Open {
 enum Step {
     Done,
     /// It needs an agent of this profile.
-    WantsAgent(String),
+    WantsAgent {
+        profile: String,
+        shown: Option<Courtesy>,
+    },
 }
 
 impl Router {
@@ -187,7 +190,10 @@ impl Router {
                 open.failed.remove(&seq);
                 Ok(Ok(()))
             }
-            Ok(Step::WantsAgent(profile)) => {
+            Ok(Step::WantsAgent { profile, shown }) => {
+                if tries == 0 {
+                    self.show(shown);
+                }
                 open.making.insert(seq);
                 open.makers.push(self.make(seq, profile, supervisor));
                 Ok(Err(told))
@@ -222,18 +228,22 @@ impl Router {
         let access = self.accesses.get(platform).unwrap_or(&closed);
         let done = self.db.apply(arrival.seq, event, access, fresh);
         match done.await.map_err(Failure::of)? {
-            Applied::WantsAgent(profile) => Ok(Step::WantsAgent(profile)),
+            Applied::WantsAgent { profile, shown } => Ok(Step::WantsAgent { profile, shown }),
             Applied::Done { lane, shown } => {
                 self.bell.ring();
                 if let Some((agent, after)) = lane {
                     self.lanes.offer(agent, after).await;
                 }
-                if let Some(courtesy) = shown {
-                    // Nobody listens while the process comes to rest.
-                    let _ = self.courtesies.send(courtesy);
-                }
+                self.show(shown);
                 Ok(Step::Done)
             }
+        }
+    }
+
+    fn show(&self, courtesy: Option<Courtesy>) {
+        if let Some(courtesy) = courtesy {
+            // Nobody listens while the process comes to rest.
+            let _ = self.courtesies.send(courtesy);
         }
     }
 

@@ -1,6 +1,14 @@
 //! What comes late, what has to wait, what is forgotten.
 
+use std::time::Instant;
+
 use super::*;
+
+fn in_channel(mut posted: Posted, name: &str) -> Posted {
+    posted.id.channel = channel(name);
+    posted.thread = posted.id.channel.thread(&posted.thread.thread);
+    posted
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ev_07_what_comes_long_after_it_was_written_is_not_run_and_told_once() {
@@ -169,11 +177,7 @@ async fn qu_03_an_image_that_is_fetched_slowly_holds_up_its_channel_only_and_in_
     engine.script(|script| {
         script.fetched.insert("large".to_owned());
     });
-    let in_large = |mut posted: Posted| {
-        posted.id.channel = channel("c2");
-        posted.thread = posted.id.channel.thread(&posted.thread.thread);
-        posted
-    };
+    let in_large = |posted: Posted| in_channel(posted, "c2");
     scene.posted(in_large(mention("m1", "echo one")));
     for n in 2..6 {
         scene.posted(in_large(follow_up(
@@ -198,6 +202,58 @@ async fn qu_03_an_image_that_is_fetched_slowly_holds_up_its_channel_only_and_in_
     assert!(scene.world.commands().ready().await.ready);
     engine.script(|script| script.fetched.clear());
     assert_eq!(scene.texts("m1").await, ["one", "2", "3", "4", "5"]);
+    scene.end().await;
+}
+
+/// Fetching an image takes minutes; whoever opened the conversation sees at once that they were heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_03_whoever_waits_for_an_image_sees_within_two_seconds_that_they_were_heard() {
+    let shell = Profile {
+        sandbox: "docker:large".parse().unwrap(),
+        ..Profile::default()
+    };
+    let (scene, engine) = Scene::on(open_to_all(), shell).await;
+    engine.script(|script| {
+        script.fetched.insert("large".to_owned());
+    });
+    // What else runs here may take one of them some time.
+    let mut quickest = LONG;
+    for n in 1..=3 {
+        let (post, began) = (mention(&n.to_string(), "echo one"), Instant::now());
+        scene.posted(in_channel(post, &format!("c{n}")));
+        let sign = (n.to_string(), Sign::Seen);
+        while !scene.chat.signs().contains(&sign) {
+            assert!(began.elapsed() < Duration::from_secs(30), "no sign of life");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        quickest = quickest.min(began.elapsed());
+    }
+    assert!(quickest < Duration::from_secs(2), "{quickest:?}");
+    assert_eq!(scene.count("messages"), "0", "its image is still fetched");
+    engine.script(|script| script.fetched.clear());
+    assert_eq!(scene.texts("1").await, ["one"]);
+    assert_eq!(scene.chat.signs().len(), 3, "each once");
+    scene.end().await;
+}
+
+/// A picture that is fetched slowly keeps its place before the words that came after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn qu_05_words_never_overtake_the_picture_before_them() {
+    let scene = Scene::new().await;
+    scene.chat.keep_file("slow", b"content");
+    scene.chat.never_give("slow");
+    let mut picture = mention("1", "cat received/a.txt > kept; echo first");
+    picture.files = vec![file("slow", "a.txt")];
+    scene.posted(picture);
+    scene.posted(follow_up("1", "2", "cat kept"));
+    let open = "SELECT count(*) FROM messages WHERE outcome IS NULL";
+    scene.world.until_sql(open, "2").await;
+    scene.posted(mention("o", "echo other"));
+    let sent = "SELECT count(*) FROM deliveries WHERE state = 'sent'";
+    scene.world.until_sql(sent, "1").await;
+    assert!(scene.chat.texts("1").is_empty());
+    scene.chat.give_all();
+    assert_eq!(scene.texts("1").await, ["first", "content"]);
     scene.end().await;
 }
 
