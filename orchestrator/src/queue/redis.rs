@@ -10,8 +10,8 @@ pub mod speech;
 use std::{fmt, sync::LazyLock, time::Duration};
 
 use ::redis::{
-    AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo as _, RedisResult, Script,
-    Value,
+    AsyncConnectionConfig, Client, Cmd, FromRedisValue, IntoConnectionInfo as _, RedisError,
+    RedisResult, Script, Value,
     aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection},
     io::tcp::TcpSettings,
 };
@@ -165,11 +165,6 @@ impl Redis {
     /// Until somebody rings, or this time is over.
     async fn wait(&self, room: &Room, at_most: Duration) -> Result<(), QueueError> {
         let mut blocking = self.blocking.lock().await;
-        // Dropped in the middle of a read it is of no more use.
-        let mut connection = match blocking.take() {
-            Some(connection) => connection,
-            None => self.connect().await.map_err(|error| self.told(&error))?,
-        };
         let mut command = ::redis::cmd("BLPOP");
         let [.., short, long] = &self.keys;
         command.arg(short);
@@ -177,19 +172,27 @@ impl Redis {
             command.arg(long);
         }
         command.arg(at_most.as_secs_f64().max(0.01));
-        let rung: RedisResult<Value> = command.query_async(&mut connection).await;
-        rung.map_err(|error| self.told(&error))?;
-        *blocking = Some(connection);
+        // Dropped in the middle of a read it is of no more use.
+        let mut rung = match blocking.take() {
+            Some(connection) => read(&command, connection).await,
+            None => read(&command, self.fresh().await?).await,
+        };
+        // A server closes what was idle for long: nobody waited while there was no place.
+        if rung.as_ref().is_err_and(RedisError::is_connection_dropped) {
+            rung = read(&command, self.fresh().await?).await;
+        }
+        *blocking = Some(rung.map_err(|error| self.told(&error))?);
         Ok(())
     }
 
-    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+    async fn fresh(&self) -> Result<MultiplexedConnection, QueueError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(POLL + PATIENCE));
         self.client
             .get_multiplexed_async_connection_with_config(&config)
             .await
+            .map_err(|error| self.told(&error))
     }
 }
 
@@ -238,6 +241,15 @@ impl Queue for Redis {
     async fn forgive(&self, lane: AgentId) -> Result<bool, QueueError> {
         self.call(&speech::forgive(lane)).await
     }
+}
+
+/// Answers the connection, where that is of more use.
+async fn read(
+    command: &Cmd,
+    mut connection: MultiplexedConnection,
+) -> RedisResult<MultiplexedConnection> {
+    let _: Value = command.query_async(&mut connection).await?;
+    Ok(connection)
 }
 
 /// Connects to nothing yet.

@@ -15,7 +15,7 @@ use mayfly_orchestrator::{
 use mayfly_tests::redis_server::RedisServer;
 use rand::seq::IndexedRandom as _;
 
-use super::{NOTHING, nothing_is_there, now, on, take, take_in, work};
+use super::{NOTHING, PATIENCE, nothing_is_there, now, on, take, take_in, work};
 
 /// Two workers, one dies with a lane and one goes on: what the dead one held comes back, what the living
 /// one holds does not, however long it takes.
@@ -228,8 +228,67 @@ async fn whatever_keys_are_lost_what_is_offered_again_is_served() {
     }
 }
 
+/// Waits until the server tells this of its clients.
+async fn until_told(server: &RedisServer, wanted: &str) {
+    let began = Instant::now();
+    loop {
+        let told = server.command(&["INFO", "clients"]);
+        if told.lines().any(|line| line.trim() == wanted) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{wanted}: {told}");
+        tokio::time::sleep(NOTHING / 10).await;
+    }
+}
+
+/// A server closes what was idle: the first call after that goes through all the same.
 #[tokio::test]
-async fn a_server_that_restarts_empty_is_used_again_without_its_scripts() {
+async fn rc_05_a_connection_that_was_closed_while_idle_costs_no_call() {
+    let server = RedisServer::start(&["--timeout", "1"]);
+    let queue = on(&server, "w", 1);
+    for _ in 0..2 {
+        let (ready, later) = (work("ada"), work("ada"));
+        queue.offer(&[now(&ready)]).await.expect("it is told");
+        assert_eq!(take(&queue).await, ready.lane);
+        queue.done(ready.lane, None).await.unwrap();
+        // Whoever waits has a connection of its own, which is idle while there is no place.
+        let offering = async {
+            until_told(&server, "blocked_clients:1").await;
+            queue.offer(&[now(&later)]).await.expect("it is told");
+        };
+        let (taken, ()) = tokio::join!(take(&queue), offering);
+        assert_eq!(taken, later.lane);
+        // Nobody is connected but who asks.
+        until_told(&server, "connected_clients:1").await;
+        queue.done(later.lane, None).await.expect("it is told");
+        until_told(&server, "connected_clients:1").await;
+    }
+}
+
+/// A blocking read has its own connection: whoever waits for a lane holds up no other call of its process.
+#[tokio::test]
+async fn rc_05_whoever_waits_for_a_lane_holds_up_no_call() {
+    let server = RedisServer::start(&[]);
+    let queue = on(&server, "w", 1);
+    let mut quickest = PATIENCE;
+    for _ in 0..5 {
+        let lane = work("ada");
+        let calling = async {
+            until_told(&server, "blocked_clients:1").await;
+            let began = Instant::now();
+            queue.beat().await.unwrap();
+            quickest = quickest.min(began.elapsed());
+            queue.offer(&[now(&lane)]).await.unwrap();
+        };
+        let (taken, ()) = tokio::join!(take(&queue), calling);
+        assert_eq!(taken, lane.lane);
+        queue.done(lane.lane, None).await.unwrap();
+    }
+    assert!(quickest < Duration::from_millis(400), "{quickest:?}");
+}
+
+#[tokio::test]
+async fn rc_05_a_server_that_restarts_empty_is_used_again_without_its_scripts() {
     let mut server = RedisServer::start(&[]);
     let queue = on(&server, "w", 1);
     let (a, b) = (work("ada"), work("bob"));
