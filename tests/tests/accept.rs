@@ -1,19 +1,23 @@
 //! Many senders at once: one sync for many, to each its own answer, and nothing is lost by one that gives up.
 
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use futures_util::future::join_all;
-use mayfly_domain::{AgentId, Author};
+use mayfly_domain::{AgentId, Author, Mark};
 use mayfly_orchestrator::{
     command::{RequestError, Send},
     faults,
     sandbox::fake::Fake,
     view::MessageView,
 };
-use mayfly_tests::world::{Setup, World};
+use mayfly_tests::{
+    engine, full,
+    world::{Setup, World},
+};
 use tokio::time::timeout;
 
 static COMMITS: AtomicUsize = AtomicUsize::new(0);
@@ -120,5 +124,105 @@ async fn whoever_gives_up_takes_nobody_along() {
         world.sql("SELECT count(*), count(DISTINCT seq) FROM messages"),
         "120|120"
     );
+    world.end().await;
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// What another process does to the database meanwhile: it writes, and copies.
+fn another_process(data_dir: &std::path::Path, over: &AtomicBool) -> u32 {
+    let database = data_dir.join("mayfly.db");
+    // It has the lock for some time.
+    let write = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+        UPDATE installation SET written_by = written_by WHERE (SELECT count(*) FROM n) > 0";
+    let copy = format!("VACUUM INTO '{}/copy-", data_dir.display());
+    let mut rounds = 0;
+    while !over.load(Ordering::SeqCst) {
+        engine::change(&database, write);
+        if rounds % 10 == 0 {
+            engine::change(&database, &format!("{copy}{rounds}'"));
+        }
+        rounds += 1;
+        thread::sleep(Duration::from_millis(50));
+    }
+    rounds
+}
+
+/// Fifty that write and ten that read, some of whom give up in the middle, while another process writes and copies:
+/// nobody hears of a lock, what was accepted is there, and every connection comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_05_fifty_writers_ten_readers_and_another_process_hear_of_no_lock() {
+    let (world, agent) = at_rest().await;
+    let last = if full() { 60 } else { 6 };
+    let until = Instant::now() + Duration::from_secs(last);
+    let (over, accepted) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let writing = (0..50_u64).map(|n| {
+        let (world, accepted) = (&world, &accepted);
+        let db = &world.service().worker().tools.db;
+        async move {
+            let mut round = 0_u64;
+            while Instant::now() < until {
+                round += 1;
+                let key = format!("{n}-{round}");
+                let mark = Mark {
+                    platform: "chat".to_owned(),
+                    name: format!("at{n}"),
+                    value: round.to_string(),
+                };
+                match n % 5 {
+                    0 => {
+                        let key = format!("perhaps {key}");
+                        let sent = send(world, agent, &key, "hello");
+                        drop(timeout(Duration::from_micros(200 * (round % 50)), sent).await);
+                    }
+                    1 | 2 => {
+                        let key = format!("sure {key}");
+                        send(world, agent, &key, "hello").await.expect("accepted");
+                        accepted.fetch_add(1, Ordering::SeqCst);
+                    }
+                    _ => drop(db.take_events(&[], Some(&mark)).await.expect("written")),
+                }
+                // The other process comes in between.
+                tokio::time::sleep(Duration::from_millis(40 + n % 7)).await;
+            }
+        }
+    });
+    let reading = (0..10).map(|_| async {
+        while Instant::now() < until {
+            let before = accepted.load(Ordering::SeqCst) as u64;
+            let seen = world.commands().agent(agent).await.expect("it is read");
+            assert!(seen.waiting >= before, "{} of {before}", seen.waiting);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let rounds = thread::scope(|scope| {
+        let other = scope.spawn(|| another_process(world.data_dir(), &over));
+        // It ends also where one of them has heard of a lock.
+        let end = End(&over);
+        tokio::task::block_in_place(|| {
+            let all = async { tokio::join!(join_all(writing), join_all(reading)) };
+            tokio::runtime::Handle::current().block_on(all);
+        });
+        drop(end);
+        other.join().expect("it heard of no lock either")
+    });
+    let accepted = accepted.load(Ordering::SeqCst);
+    println!("{accepted} accepted beside {rounds} rounds of another process");
+    assert!(accepted >= 20 && rounds > 0);
+    let kept = "SELECT count(*) FROM messages m JOIN arrivals a ON a.message = m.id WHERE a.key LIKE 'sure %'";
+    assert_eq!(world.sql(kept), accepted.to_string());
+    timeout(
+        Duration::from_secs(30),
+        send(&world, agent, "last", "hello"),
+    )
+    .await
+    .expect("its connection is back")
+    .expect("accepted");
     world.end().await;
 }

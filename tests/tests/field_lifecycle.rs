@@ -365,6 +365,44 @@ async fn cl_04_the_engine_is_restarted_in_the_middle_with_live_restore() {
 }
 
 /// Three hundred orphans under a limit of 256 processes: init buries each.
+/// The engine has some thirty networks to give. Ticks one after the other, at once and killed take none of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn cl_06_no_tick_makes_or_joins_a_network() {
+    let front = Front::new(|_| Act::Pass);
+    let world = World::docker_with(behind(&front)).await;
+    let mut posted = Vec::new();
+    for _ in 0..4 {
+        let agent = world.shell().await;
+        for text in ["sleep 6; echo one", "echo two", "echo three"] {
+            posted.push(world.post(agent, text).await);
+        }
+    }
+    let mut containers = Vec::new();
+    for message in posted.iter().step_by(3) {
+        containers.push(running(&world, message.id, 1).await);
+    }
+    for container in &containers {
+        let networks = "{{.HostConfig.NetworkMode}}{{range $name, $_ := .NetworkSettings.Networks}} {{$name}}{{end}}";
+        let found = engine::run("docker", &["inspect", "-f", networks, container]);
+        assert_eq!(found.trim(), "none none");
+    }
+    for container in &containers[..2] {
+        engine::run("docker", &["rm", "-f", container]);
+    }
+    for message in &posted {
+        let message = world.outcome(message).await;
+        assert_eq!(message.outcome, Some(MessageOutcome::Answered));
+    }
+    let heard = front.heard();
+    assert!(heard.iter().filter(|asked| asked.starts()).count() >= 14);
+    let of_networks = |asked: &&Request| asked.path.starts_with("/networks");
+    assert_eq!(
+        heard.iter().find(of_networks).map(|asked| &asked.path),
+        None
+    );
+    world.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn cl_07_three_hundred_orphans_are_buried() {
     let world = World::docker().await;

@@ -264,7 +264,7 @@ async fn at_07_standard_input_ends_and_a_program_that_never_writes_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_08_out_of_memory_and_an_exit_code_are_told_as_such() {
+async fn at_08_sp_01_out_of_memory_and_an_exit_code_are_told_as_such() {
     let world = World::docker_with(limits(|limits| limits.memory_mib = 256)).await;
     let agent = world.shell().await;
     assert_eq!(world.reply(agent, "echo here >f; cat f").await, "here");

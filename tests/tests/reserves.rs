@@ -74,7 +74,7 @@ fn most_promised(world: &World, of: &[(&str, u64)]) -> u64 {
 /// Small ones keep coming; the large one, which fits beside none of them, has its turn all the same, and
 /// then they go on.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_tick_is_not_starved_by_small_ones_and_memory_is_never_promised_twice() {
+async fn sp_01_a_large_tick_is_not_starved_by_small_ones_and_memory_is_never_promised_twice() {
     let server = RedisServer::start(&[]);
     for queue in [QueueConfig::default(), QueueConfig { url: server.url() }] {
         let profiles = vec![of_memory("small", 100), of_memory("large", 250)];
@@ -148,7 +148,7 @@ async fn whoever_waits_for_its_share_is_handed_back_when_the_process_ends() {
 
 /// What a tick may write is free above the floor when it begins.
 #[tokio::test(flavor = "multi_thread")]
-async fn room_on_the_disk_is_promised_to_one_at_a_time_where_there_is_not_more() {
+async fn sp_01_room_on_the_disk_is_promised_to_one_at_a_time_where_there_is_not_more() {
     let probe = tempfile::tempdir().expect("a folder");
     let found = rustix::fs::statvfs(probe.path()).expect("it exists");
     let free = (found.f_bavail * found.f_frsize) >> 20;

@@ -24,7 +24,7 @@ fn archives() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_old_data_dir_is_opened() {
+fn up_01_up_03_every_old_data_dir_is_kept_and_opened_and_its_threads_go_on() {
     let archives = archives();
     assert!(!archives.is_empty());
     for archive in archives {
@@ -55,6 +55,14 @@ fn open(archive: &Path) {
     let mut scene = Scene::on(server);
     scene.posted = 1000;
     scene.server.start();
+    // As it was before, for whoever has to go back with the program.
+    let kept = data_dir.join(concat!("mayfly.db.before-", env!("CARGO_PKG_VERSION")));
+    let of = |database: &Path, query: &str| engine::sql(database, query);
+    let newest = "SELECT max(version) FROM _sqlx_migrations";
+    let [before, after] = [&kept, &data_dir.join("mayfly.db")]
+        .map(|database| of(database, newest).parse::<u32>().expect("a number"));
+    assert!(before < after, "{before} and {after}");
+    assert_eq!(of(&kept, "SELECT count(*) FROM messages"), "18");
 
     let (fork, origin) = ("forked_from IS NOT NULL", "forked_from IS NULL");
     let agent = |which: &str| {
@@ -123,4 +131,42 @@ fn open(archive: &Path) {
     let kept = scene.server.prefix();
     scene.end();
     engine::forget_images(&kept);
+}
+
+/// An earlier version left a tick in a state that this one does not know, of a profile that it does not have: the
+/// tick is over, the thread is told once what is missing, and goes on by itself when that is there.
+#[test]
+fn up_03_what_an_earlier_version_left_open_is_told_once_and_goes_on() {
+    let mut scene = Scene::new();
+    scene.server.start();
+    let posted = scene.post("echo $T >> log; sleep 6; echo got $T");
+    scene.until_running(&posted);
+    scene.server.kill();
+    scene
+        .server
+        .change("UPDATE ticks SET phase = 'dreaming', progress = 'dreaming' WHERE outcome IS NULL");
+    scene.server.change("UPDATE agents SET profile = 'before'");
+    scene.server.start();
+    let later = [(); 2].map(|()| scene.post("echo $T >> log; echo got $T"));
+    let told = "SELECT count(*) FROM deliveries WHERE kind = 'waiting'";
+    scene.until_sql(told, "1");
+    // Looked at again, also by another start.
+    scene.server.stop();
+    scene.server.start();
+    let agent = scene.server.agent();
+    for _ in 0..3 {
+        let other = scene.post_to(&agent, "sleep 1; echo $T");
+        scene.reply(&other);
+    }
+    assert_eq!(scene.server.sql(told), "1", "one for all of them");
+    let what = scene
+        .server
+        .sql("SELECT text FROM deliveries WHERE kind = 'waiting'");
+    assert!(what.contains("no profile \"before\""), "{what}");
+    scene.server.change("UPDATE agents SET profile = 'shell'");
+    for message in [&posted, &later[0], &later[1]] {
+        scene.assert_one(message, "answered", "answer");
+    }
+    assert_eq!(scene.say("wc -l < log"), "3");
+    scene.end();
 }

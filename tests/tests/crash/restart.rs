@@ -111,6 +111,31 @@ fn the_third_crash_in_a_row_parks_the_message_with_a_notice() {
     scene.end();
 }
 
+/// What an interrupted tick has done outside nobody can take back: it runs again when a person says so, and not before.
+#[test]
+fn rb_03_what_may_have_had_effects_outside_runs_again_only_when_a_person_says_so() {
+    let mut scene = Scene::new();
+    scene.server.start();
+    let posted = scene.post("echo $T >> log; sleep 6; echo got $T");
+    scene.until_running(&posted);
+    let possible = "UPDATE ticks SET effects = 'possible' WHERE outcome IS NULL";
+    scene.server.change(possible);
+    scene.server.kill();
+    scene.server.start();
+    scene.assert_one(&posted, "parked", "notice");
+    let notice = scene.reply(&posted);
+    assert!(notice.contains("effects outside"), "{notice}");
+    assert_eq!(scene.say("cat first; ls"), "one\nfirst");
+    assert_eq!(outcomes(&scene, &posted), "interrupted");
+    let parked = scene.server.json(&["parked", "list"]);
+    let id = parked[0]["id"].as_str().expect("it is parked").to_owned();
+    scene.server.json(&["parked", "retry", &id]);
+    scene.until_settled(&posted);
+    assert_eq!(scene.of(&posted, "outcome"), "answered");
+    assert_eq!(outcomes(&scene, &posted), "interrupted,done");
+    scene.end();
+}
+
 /// Suspects run one at a time: the message that takes the server down parks alone.
 #[test]
 fn qu_a_suspect_runs_alone() {

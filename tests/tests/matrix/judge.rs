@@ -7,7 +7,8 @@ use crate::{
     load::Load,
 };
 
-const PATIENCE: Duration = Duration::from_secs(150);
+/// Until the dust has settled.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
 /// Nobody works, owes or holds anything any more.
 const OWED: [(&str, &str); 4] = [
@@ -49,11 +50,12 @@ const WRONG: [(&str, &str); 3] = [
     ),
 ];
 
-/// As many outcomes as messages, told once, in each agent's order, on files that hold each message once.
-pub(crate) fn one_outcome_each(fleet: &Fleet, load: &Load) {
+/// As many outcomes as messages, told once, in each agent's order, on files that hold each message once; nothing is
+/// open or left after this time.
+pub(crate) fn one_outcome_each(fleet: &Fleet, load: &Load, patience: Duration) {
     let truth = fleet.truth();
     for (what, query) in OWED {
-        until(PATIENCE, || match truth.count(query) {
+        until(patience, || match truth.count(query) {
             0 => Ok(()),
             left => Err(format!("{left} {what}: {}", logs(fleet))),
         });
@@ -61,12 +63,13 @@ pub(crate) fn one_outcome_each(fleet: &Fleet, load: &Load) {
     for (what, query) in WRONG {
         assert_eq!(truth.count(query), 0, "{what}: {}", logs(fleet));
     }
-    assert_eq!(truth.count("SELECT count(*) FROM messages"), load.posted());
+    let kept = truth.count("SELECT count(*) FROM messages");
+    assert_eq!(kept, load.posted(), "messages that were accepted");
     in_order(fleet, load);
     for worker in &fleet.workers {
         for folder in ["u", "t"] {
             let folder = worker.data_dir().join(folder);
-            until(PATIENCE, || {
+            until(patience, || {
                 let left: Vec<_> = std::fs::read_dir(&folder).into_iter().flatten().collect();
                 match left.is_empty() {
                     true => Ok(()),

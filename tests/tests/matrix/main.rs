@@ -8,6 +8,7 @@ mod blows;
 mod fleet;
 mod judge;
 mod load;
+mod misdeeds;
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -77,7 +78,7 @@ fn campaign(kind: Kind, blows: &[Blow], agents: usize, messages: usize) {
         posting.join().expect("the load has its own message");
         hit
     });
-    judge::one_outcome_each(&fleet, &load);
+    judge::one_outcome_each(&fleet, &load, judge::PATIENCE);
     for (blow, recovery) in hit {
         println!(
             "{kind:<32} {blow:<44} {:>5} messages of {agents:>3} agents, the next settled after {:>5.1} s",

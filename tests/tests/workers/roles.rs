@@ -111,7 +111,7 @@ fn a_bot_has_no_engine_and_its_agents_run_on_workers() {
 /// The second one says so once and waits. It goes on at once where the first ends, and after its lease where it is
 /// killed.
 #[test]
-fn one_process_speaks_with_a_platform_and_the_next_takes_over() {
+fn ev_08_one_process_speaks_with_a_platform_and_the_next_takes_over() {
     let fleet = Fleet::new();
     let telegram = FakeTelegram::start();
     let chat = telegram.platform.private(ADA);
