@@ -161,6 +161,26 @@ async fn a_lane_with_deaths_comes_back_ever_later() {
     nothing_is_there(&next, &Room::for_all()).await;
 }
 
+/// The server's clock was set back by two days in the middle of such a pause.
+#[tokio::test]
+async fn a_pause_after_deaths_does_not_outlast_a_clock_that_was_set_back() {
+    let server = RedisServer::start(&[]);
+    let lane = work("ada");
+    on(&server, "w", 1).offer(&[now(&lane)]).await.unwrap();
+    for epoch in 1..=2 {
+        take(&on(&server, "w", epoch)).await;
+    }
+    let next = on(&server, "w", 3);
+    next.beat().await.unwrap();
+    next.offer(&[now(&lane)]).await.unwrap();
+    nothing_is_there(&next, &Room::for_all()).await;
+    let far = (mayfly_orchestrator::clock::unix_ms() + 2 * 24 * 3600 * 1000).to_string();
+    let id = lane.lane.to_string();
+    server.command(&["ZADD", "{mayfly:test}:later", "XX", &far, &id]);
+    next.offer(&[now(&lane)]).await.unwrap();
+    assert_eq!(take(&next).await, lane.lane);
+}
+
 /// Whoever is at a limit holds up nobody else, however many lanes of theirs stand in front; and what lost
 /// its owner is not counted for ever.
 #[tokio::test]

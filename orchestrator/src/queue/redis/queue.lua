@@ -25,6 +25,7 @@ local ARRIVALS = 1048576 -- a standing is turn * ARRIVALS + arrival, exact in a 
 local AT_ONCE = 200
 local WAKES = 64
 local SWEEP = 1000 -- milliseconds between two looks for dead takers
+local PAUSE = 60000 -- longest after a death
 
 local call = redis.call
 local clock = call('TIME')
@@ -75,8 +76,9 @@ local function stand(lane, work, due)
   call('HSETNX', WORK, lane, work)
   local known = call('ZSCORE', LATER, lane)
   if known then
-    -- After a death the pause holds.
-    if tonumber(known) > due and not call('HGET', NOTES, 'died ' .. lane) then
+    -- After a death the pause holds; one that is longer than any was left by a clock that was set back.
+    local holds = tonumber(known) <= now + PAUSE and call('HGET', NOTES, 'died ' .. lane)
+    if tonumber(known) > due and not holds then
       call('ZREM', LATER, lane)
       enter(lane, work, due)
     end
@@ -114,7 +116,7 @@ local function bury(lane, deaths)
   else
     call('HSET', NOTES, 'died ' .. lane, died)
     -- The first may well be nobody's fault.
-    enter(lane, call('HGET', WORK, lane), died == 1 and now or now + math.min(60000, 500 * 2 ^ died))
+    enter(lane, call('HGET', WORK, lane), died == 1 and now or now + math.min(PAUSE, 500 * 2 ^ died))
   end
 end
 
