@@ -51,7 +51,9 @@ impl StartError {
                 Cause::Db(DbError::Sql(_) | DbError::Row { .. }) => Exit::Internal,
                 Cause::Reconcile(_) => Exit::Internal,
                 Cause::Queue(_) | Cause::TooLarge(_) | Cause::Depot(_) => Exit::Configuration,
-                Cause::InUse { .. } | Cause::Alone { .. } => Exit::Unavailable,
+                Cause::InUse { .. } | Cause::Alone { .. } | Cause::NoStore { .. } => {
+                    Exit::Unavailable
+                }
                 Cause::Store(StoreError::Io { .. }) => Exit::DataDir,
                 _ => Exit::DataDir,
             },
@@ -133,9 +135,10 @@ pub async fn start(
 }
 
 impl Running {
-    /// Claims nothing new and waits until no tick runs; what waits stays for the next start.
-    pub async fn drain(&self) {
-        self.service.drain().await;
+    /// Claims nothing new and waits until no tick runs; what waits stays for the next start. False where
+    /// some tick cannot be closed now.
+    pub async fn drain(&self) -> bool {
+        self.service.drain().await
     }
 
     /// Gives back what this process had for itself. Legal when everything else has ended.

@@ -61,9 +61,9 @@ pub mod simulated {
 /// written before the clock stepped back.
 pub const LONGEST_PAUSE: i64 = 10 * 60 * 1000;
 
-/// Milliseconds until a time that a row names; 0 if it has come, or if the clock stepped back.
-pub fn until(at: i64) -> i64 {
-    let ahead = at - unix_ms();
+/// Milliseconds from now until a time that a row names; 0 if it has come, or if the clock stepped back.
+pub fn until(now: i64, at: i64) -> i64 {
+    let ahead = at - now;
     if ahead > LONGEST_PAUSE {
         0
     } else {
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn a_clock_that_stepped_back_keeps_nothing_waiting() {
         let now = unix_ms();
-        assert_eq!(until(now - 5), 0);
-        assert!((8_000..=9_000).contains(&until(now + 9_000)));
-        assert_eq!(until(now + 6 * 3600 * 1000), 0);
+        assert_eq!(until(now, now - 5), 0);
+        assert_eq!(until(now, now + 9_000), 9_000);
+        assert_eq!(until(now, now + 6 * 3600 * 1000), 0);
     }
 
     #[test]

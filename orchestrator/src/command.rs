@@ -250,6 +250,10 @@ impl Commands {
 impl From<DbError> for RequestError {
     fn from(error: DbError) -> Self {
         match error {
+            error if error.is_full_at_server() => RequestError::Unavailable(
+                "the disk of the PostgreSQL server is full: free some space on it, then ask again"
+                    .to_owned(),
+            ),
             error if error.is_full() => RequestError::Unavailable(
                 "the disk of the data dir is full: free some space on it, then ask again"
                     .to_owned(),

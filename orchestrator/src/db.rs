@@ -33,11 +33,11 @@ pub mod progress;
 mod query;
 pub mod remote;
 pub mod retention;
+mod shared_clock;
 pub mod shown;
 pub mod snapshots;
 mod sqlite;
 pub mod ticks;
-mod time;
 pub mod together;
 pub mod workers;
 
@@ -61,10 +61,10 @@ pub struct Db {
     done: pins::Done,
     held: Arc<pins::Held>,
     accepting: Arc<accept::Accepting>,
-    ahead: Arc<time::Ahead>,
     /// Who writes; none until a worker was started.
     member: Arc<OnceLock<Identity>>,
     shared: bool,
+    clock: Arc<shared_clock::SharedClock>,
 }
 
 /// What differs.
@@ -99,9 +99,9 @@ impl Db {
             done: pins::Done::default(),
             held: Arc::default(),
             accepting: Arc::default(),
-            ahead: Arc::default(),
             member: Arc::default(),
             shared: dialect == Dialect::Postgres,
+            clock: Arc::default(),
         };
         db.sign().await?;
         Ok(db)
@@ -117,6 +117,7 @@ impl Db {
             accepting: Arc::default(),
             member: Arc::default(),
             shared: true,
+            clock: Arc::default(),
             ..self.clone()
         }
     }

@@ -73,7 +73,10 @@ pub async fn take(
                 return true;
             }
             Ok(Some(worker)) => {
-                tell.inspect(|trouble| trouble.raise(Source::Hold, told(&worker)));
+                if let Some(trouble) = tell {
+                    let held = db.holds_of(&worker).await.unwrap_or_default();
+                    trouble.raise(Source::Hold, told(&worker, names, &held));
+                }
             }
             Err(error) => {
                 tracing::warn!(
@@ -87,8 +90,42 @@ pub async fn take(
     false
 }
 
-fn told(worker: &str) -> String {
-    format!(
+/// Two with the same tokens are one and its stand-in; two with different ones are most likely not meant so.
+fn told(worker: &str, wanted: &[String], held: &[String]) -> String {
+    let waits = format!(
         "another mayfly (worker {worker}) speaks with the chat platforms: this one waits for its end and takes over then"
-    )
+    );
+    let platform = |name: &String| {
+        name.split_once(':')
+            .map(|(platform, _)| platform.to_owned())
+    };
+    let others: Vec<String> = wanted
+        .iter()
+        .filter(|name| !held.contains(name))
+        .filter_map(platform)
+        .collect();
+    match others.is_empty() {
+        true => waits,
+        false => format!(
+            "{waits}; until then nobody speaks by its token of {}, since one process speaks with all platforms of an \
+             installation: give the tokens of all to each bot",
+            others.join(" and ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_with_other_tokens_is_told_that_nobody_uses_them() {
+        let [slack, telegram] = [name_of("slack", "one"), name_of("telegram", "two")];
+        let held = [slack.clone(), CHATS.to_owned()];
+        let same = told("w", &[slack.clone(), CHATS.to_owned()], &held);
+        assert!(same.ends_with("takes over then"), "{same}");
+        let other = told("w", &[slack, telegram, CHATS.to_owned()], &held);
+        assert!(other.contains("by its token of telegram, since"), "{other}");
+        assert!(other.contains("worker w"), "{other}");
+    }
 }

@@ -1,6 +1,5 @@
 //! Reconcilers: each restores one invariant, idempotently, and takes no input. They close ticks
-//! first and delete second. [`orphans`] runs at start, and again and again where several workers share a
-//! database, [`strays`] from then on until it has been
+//! first and delete second. [`orphans`] runs at start, and again and again from then on, [`strays`] from then on until it has been
 //! through once, [`folders`] whenever something may have been left, the others by period.
 //!
 //! | invariant | how |
@@ -18,10 +17,11 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use futures_util::future::join_all;
 use mayfly_domain::{AgentId, LayerId};
 
 use crate::{
-    clock,
+    clock::{self, STALE},
     db::ticks::Tick,
     faults,
     images::ImagesError,
@@ -46,6 +46,10 @@ const KEPT_EVENTS: i64 = 7 * 24 * 60 * 60 * 1000;
 const FORGOTTEN: i64 = 1000;
 /// Why a message is parked that no worker survived.
 const DIED: &str = "every worker that took it died before it could begin";
+/// Init ends a sandbox that hears of no worker for 15 s; this worker's last start is dead since before this one began.
+const ENDS_BY_ITSELF: Duration = Duration::from_secs(STALE.as_secs() + 3);
+/// Patience with an engine while a start waits for it.
+const SHORTLY: Duration = Duration::from_secs(2);
 /// Patience of one removal; the next round goes on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -111,9 +115,7 @@ pub async fn keep_lanes(worker: Worker) -> Result<(), TickError> {
     let stopping = worker.tools.supervisor.stopping();
     let rounds = async {
         loop {
-            if worker.tools.db.is_shared() {
-                note("dead workers", dead_workers(&worker).await);
-            }
+            note("dead workers", dead_workers(&worker).await);
             note("lanes", lanes(&worker).await);
             tokio::time::sleep(PERIOD).await;
         }
@@ -123,9 +125,14 @@ pub async fn keep_lanes(worker: Worker) -> Result<(), TickError> {
 }
 
 async fn dead_workers(worker: &Worker) -> Result<(), TickError> {
-    the_dead(worker).await?;
+    let db = &worker.tools.db;
+    if db.is_shared() {
+        the_dead(worker).await?;
+    }
     let freed = orphans(&worker.tools).await?;
-    worker.tools.db.release_pins_of_the_dead().await?;
+    if db.is_shared() {
+        db.release_pins_of_the_dead().await?;
+    }
     for lane in &freed {
         worker.lanes.offer(*lane, Duration::ZERO).await;
     }
@@ -194,7 +201,13 @@ pub async fn the_dead(worker: &Worker) -> Result<(), TickError> {
 /// Closes what is open of starts that are over, by the crash policy; answers whose lanes are free by that.
 pub async fn orphans(tools: &Tools) -> Result<Vec<AgentId>, TickError> {
     let mut freed = Vec::new();
-    for tick in tools.db.orphans().await? {
+    let found = tools.db.orphans().await?;
+    let ended = join_all(found.iter().map(|tick| has_ended(tools, tick))).await;
+    for (tick, ended) in found.into_iter().zip(ended) {
+        if !ended {
+            tracing::debug!(tick = %tick.id, "not closed yet: its sandbox may still be ending");
+            continue;
+        }
         let Some(message) = tools.db.message(tick.message).await? else {
             continue;
         };
@@ -208,6 +221,14 @@ pub async fn orphans(tools: &Tools) -> Result<Vec<AgentId>, TickError> {
         faults::point("reconcile.orphan");
     }
     Ok(freed)
+}
+
+/// Whether nothing of it runs any more. A start that comes quickly after the last one's death may find a sandbox
+/// that has not noticed it yet: the engine is asked, until init has ended it in any case.
+async fn has_ended(tools: &Tools, tick: &Tick) -> bool {
+    let ours = !tools.db.is_shared() || tick.worker == tools.owner.worker;
+    let by_itself = clock::boot_time().saturating_sub(tools.began) > ENDS_BY_ITSELF;
+    !ours || by_itself || tools.backend.remove(&tick.names, SHORTLY).await.is_ok()
 }
 
 /// Removes the sandboxes of closed ticks, then what they wrote. One that cannot be removed does

@@ -151,9 +151,9 @@ impl Service {
     }
 
     /// Takes no new message from the queue, lets running ticks end within the grace period and
-    /// hands the rest back. Returns when no tick runs.
-    pub async fn drain(&self) {
-        self.worker.drain().await;
+    /// hands the rest back. Returns when no tick runs; see [`Worker::drain`].
+    pub async fn drain(&self) -> bool {
+        self.worker.drain().await
     }
 
     /// Gives back what this process had for itself. Legal when everything else has ended.

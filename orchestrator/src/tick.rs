@@ -75,6 +75,8 @@ pub struct Tools {
     pub host_disk: HostDisk,
     /// Interrupted ticks per message before it is parked.
     pub attempts: u32,
+    /// When this process began, by the boot clock.
+    pub began: Duration,
     /// The worker's right to run ticks.
     pub lease: Lease,
     /// What stays and what goes.
@@ -116,6 +118,9 @@ pub enum TickError {
     /// The host's disk came below its floor while the sandbox was made.
     #[error("the host's disk is nearly full")]
     NoRoom,
+    /// The worker's lease is not fresh, so others may have its lanes.
+    #[error("the worker could not renew its lease before the program started")]
+    Stale,
     /// Somebody asked it to end before its program started.
     #[error("asked to end before the program started: {}", .0.apology)]
     AskedEarly(Box<EndedBadly>),

@@ -10,16 +10,20 @@ mod next;
 pub mod places;
 pub mod reserves;
 pub mod running;
+pub mod suspects;
 mod together;
 
 use std::{sync::Arc, time::Duration};
 
 use mayfly_domain::AttachmentLimits;
 use serde::{Deserialize, Serialize};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::places::{Place, Places};
+use self::{
+    places::{Place, Places},
+    suspects::Suspects,
+};
 use crate::{
     agent::profile::Profiles,
     bases::Bases,
@@ -106,14 +110,14 @@ pub struct Worker {
     pub resting: CancellationToken,
     /// Cancelled when the first tick may start.
     pub begun: CancellationToken,
-    /// When this process began, by the boot clock.
-    pub began: Duration,
-    /// A message that was interrupted before runs alone, so that the guilty one parks alone.
-    pub suspects: Arc<Semaphore>,
+    /// Messages that were interrupted before.
+    pub suspects: Suspects,
 }
 
 const NOT_ALLOWED: &str = "Not run: its author may not speak here any more.";
 const SOON: Duration = Duration::from_millis(500);
+/// A program that is told to end is killed by then.
+const ENDS_WITHIN: Duration = Duration::from_secs(7);
 const WAIT: Duration = Duration::from_secs(2);
 
 impl Worker {
@@ -175,29 +179,40 @@ impl Worker {
     }
 
     /// Starts no new tick, lets running ones end within the grace period, then hands their
-    /// messages back. Returns when none runs and what only this host has is stored, as far as the time allows.
-    pub async fn drain(&self) {
+    /// messages back. Returns when none runs and what only this host has is stored, as far as the time allows; false
+    /// where some ticks cannot be closed since the database is away: then their sandboxes end with the process, and
+    /// the next start closes them.
+    pub async fn drain(&self) -> bool {
         let over = Instant::now() + Duration::from_secs(self.config.grace_s);
-        self.end_ticks(over).await;
+        if !self.end_ticks(over).await {
+            return false;
+        }
         let left = over.saturating_duration_since(Instant::now());
         self.tools.travel.put_last(left).await;
+        true
     }
 
-    async fn end_ticks(&self, over: Instant) {
+    async fn end_ticks(&self, over: Instant) -> bool {
         self.resting.cancel();
         let rest = self.places.rest();
         tokio::pin!(rest);
         if tokio::time::timeout_at(over, &mut rest).await.is_ok() {
-            return;
+            return true;
         }
         tracing::info!("the grace period is over: running ticks are handed back");
         self.tools.travel.hurry().cancel();
         let mut again = tokio::time::interval(SOON);
+        let over = clock::boot_time();
         loop {
             tokio::select! {
-                _ = &mut rest => return,
+                _ = &mut rest => return true,
                 // A tick that was still starting can be asked only now.
                 _ = again.tick() => self.tools.running.ask_all(&Cause::Drained),
+            }
+            let asked = clock::boot_time().saturating_sub(over);
+            if asked > ENDS_WITHIN && !self.tools.lease.fresh() {
+                tracing::warn!("the database is away: what ran is closed by the next start");
+                return false;
             }
         }
     }
@@ -217,7 +232,7 @@ impl Worker {
     /// Whether this process has run for so long, and been heard of by the database all the time.
     pub(crate) fn is_steady(&self, since: Duration) -> bool {
         let lately = clock::boot_time().saturating_sub(since);
-        !self.tools.lease.lapsed_since(lately) && self.began <= lately
+        !self.tools.lease.lapsed_since(lately) && self.tools.began <= lately
     }
 
     /// Whether no tick runs.

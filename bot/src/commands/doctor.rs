@@ -1,6 +1,6 @@
 //! `mayfly doctor`: what this host lacks, each with its mend in one sentence.
 //!
-//! Looks at what the configured role needs: at the host first, then at the engine, then does what all of it
+//! Looks at what the configured role needs: at the host first, then at what several processes share and at the engine, then does what all of it
 //! is for: one real tick.
 
 mod chats;
@@ -9,6 +9,7 @@ mod engine;
 mod host;
 mod overlay;
 mod setup;
+mod stores;
 mod tick;
 
 use serde::Serialize;
@@ -83,6 +84,7 @@ pub(crate) async fn run(context: &Context) -> Result<Exit, Failure> {
         add(host::checks(config));
         add(disk::checks(config));
     }
+    add(stores::checks(config).await);
     if role.has_chats() {
         add(chats::checks(config).await);
     }

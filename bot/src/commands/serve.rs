@@ -153,7 +153,9 @@ async fn come_to_rest(running: &Running, drain: bool, signals: &mut Signals) {
     let rest = async {
         if drain {
             tracing::info!("running ticks may end; a second signal does not wait for them");
-            running.drain().await;
+            if !running.drain().await {
+                return;
+            }
         }
         if !running.supervisor.stop(GRACE).await {
             tracing::warn!("not everything ended within {} s", GRACE.as_secs());

@@ -12,6 +12,29 @@ use super::{
 };
 use crate::data_dir;
 
+/// Names under which agent programs look for what a model is paid by. What only sounds like a secret
+/// (`MAX_TOKENS`) refuses no start.
+const MODEL_KEYS: [&str; 18] = [
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "AWS_SECRET_ACCESS_KEY",
+    "AZURE_OPENAI_API_KEY",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CODEX_API_KEY",
+    "COHERE_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "GROQ_API_KEY",
+    "HF_TOKEN",
+    "MISTRAL_API_KEY",
+    "OPENAI_API_KEY",
+    "OPENROUTER_API_KEY",
+    "TOGETHER_API_KEY",
+    "XAI_API_KEY",
+];
+
 /// Faults of the data dir's path.
 pub(super) fn data_dir(config: &Config, origins: &Origins) -> Vec<String> {
     let fault = data_dir::check_path(&config.data_dir).err();
@@ -114,12 +137,17 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<String> {
 /// Legal, and most likely not meant.
 pub(super) fn advise(config: &Config) -> Vec<String> {
     let mut advice = Vec::new();
-    for (name, profile) in &config.profiles.0 {
-        for key in profile.env.keys().filter(|key| is_secret(key)) {
-            advice.push(format!(
+    for (name, key) in in_env(config, is_secret) {
+        let role = config.serve.role;
+        advice.push(match role.has_engine() {
+            true => format!(
                 "profiles.{name}.env.{key} looks like a secret: the agent can read everything in env"
-            ));
-        }
+            ),
+            false => format!(
+                "profiles.{name}.env.{key} looks like a secret, and role {role} runs no agents: if it is \
+                 one, give it to the workers only"
+            ),
+        });
     }
     for (platform, on, access) in chats(config) {
         if on && access.is_closed() {
@@ -157,6 +185,19 @@ pub(super) fn advise(config: &Config) -> Vec<String> {
         ));
     }
     advice
+}
+
+/// Profiles and what is set in their environments, of names like these.
+fn in_env(config: &Config, is: impl Fn(&str) -> bool) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    for (name, profile) in &config.profiles.0 {
+        let set = profile
+            .env
+            .iter()
+            .filter(|(key, value)| !value.is_empty() && is(key));
+        found.extend(set.map(|(key, _)| (name.as_str(), key.as_str())));
+    }
+    found
 }
 
 /// Each with whether it is switched on, and who may speak there.
@@ -257,12 +298,8 @@ impl Rules<'_> {
                 )
             });
         }
-        let profiles = config.profiles.0.iter();
-        let keys = profiles.flat_map(|(name, profile)| {
-            let secret = profile.env.keys().filter(|key| is_secret(key));
-            secret.map(move |key| format!("profiles.{name}.env.{key}"))
-        });
-        for key in keys {
+        for (name, key) in in_env(config, |key| MODEL_KEYS.contains(&key)) {
+            let key = format!("profiles.{name}.env.{key}");
             self.hold(&key, role.has_engine(), || {
                 format!("role {role} runs no agents: give this key to the workers only")
             });

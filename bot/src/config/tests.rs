@@ -385,3 +385,38 @@ fn a_platform_that_could_not_work_is_refused_in_a_sentence_without_its_token() {
         );
     }
 }
+
+/// A shell that starts a bot has variables of others, and agents have settings that only sound like secrets.
+#[test]
+fn only_a_known_key_of_a_model_refuses_a_bot_and_what_sounds_like_one_is_a_warning() {
+    let shared = [
+        ("MAYFLY__SERVE__ROLE", "bot"),
+        ("MAYFLY__DATABASE__URL", "postgres://me@db/mayfly"),
+        ("MAYFLY__QUEUE__URL", "redis://queue"),
+        ("MAYFLY__STORE__URL", "file:///srv/mayfly"),
+    ];
+    let with = |more: &[(&'static str, &'static str)]| [&shared, more].concat();
+    let others = with(&[
+        ("ANTHROPIC_API_KEY", "sk-none"),
+        ("GITHUB_TOKEN", "none"),
+        ("MAYFLY__PROFILES__SHELL__ENV__OPENAI_API_KEY", ""),
+        ("MAYFLY__PROFILES__SHELL__ENV__MAX_TOKENS", "100"),
+    ]);
+    let loaded = read("", &others);
+    let warned = |key: &str| loaded.warnings.iter().any(|told| told.contains(key));
+    assert!(
+        warned("env.MAX_TOKENS looks like a secret"),
+        "{:?}",
+        loaded.warnings
+    );
+    for key in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GITHUB_TOKEN"] {
+        assert!(!warned(key), "{:?}", loaded.warnings);
+    }
+    let key = [("MAYFLY__PROFILES__SHELL__ENV__ANTHROPIC_API_KEY", "sk-none")];
+    let told = refused("", &with(&key)).to_string();
+    assert!(
+        told.contains("env.ANTHROPIC_API_KEY") && told.contains("role bot"),
+        "{told}"
+    );
+    assert!(!told.contains("sk-none"), "{told}");
+}

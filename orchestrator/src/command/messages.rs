@@ -12,7 +12,6 @@ use super::{
     only, suffix,
 };
 use crate::{
-    clock,
     db::{DbError, messages::Message, shown::ShownMessage},
     tick::state::Cause,
     trouble::Source,
@@ -248,7 +247,7 @@ impl Commands {
         if let Some(reason) = self.trouble.of(Source::Lane(message.agent)) {
             return Ok(Some(Apology::Waiting { reason }.to_string()));
         }
-        if message.attempts > 0 && message.claimable_at > clock::unix_ms() {
+        if message.attempts > 0 && self.db.until(message.claimable_at) > 0 {
             return Ok(Some(format!(
                 "waiting to run again (attempt {})",
                 message.attempts + 1

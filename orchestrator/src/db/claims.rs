@@ -1,10 +1,10 @@
 //! Claims: the right to run an agent's next message is one transaction.
 
 use mayfly_domain::{AgentId, LayerId, TickId};
-use sqlx::{AnyConnection, Row as _};
+use sqlx::Row as _;
 
 use super::{
-    Db, DbError,
+    Db, DbError, Tx,
     agents::{Agent, agent_on},
     messages::{self, Message, message},
     query,
@@ -151,10 +151,8 @@ impl Db {
     }
 }
 
-async fn claimable(
-    connection: &mut AnyConnection,
-    agent: AgentId,
-) -> Result<Option<Message>, DbError> {
+async fn claimable(tx: &mut Tx, agent: AgentId) -> Result<Option<Message>, DbError> {
+    let now = tx.now();
     let sql = format!(
         "SELECT {} FROM messages m WHERE m.agent = $1 AND m.outcome IS NULL
          ORDER BY m.seq, m.id LIMIT 1",
@@ -162,12 +160,12 @@ async fn claimable(
     );
     let row = query(sqlx::AssertSqlSafe(sql))
         .bind(agent.to_string())
-        .fetch_optional(&mut *connection)
+        .fetch_optional(&mut **tx)
         .await?;
     let next = row.as_ref().map(message).transpose()?;
-    let Some(next) = next.filter(|message| clock::until(message.claimable_at) == 0) else {
+    let Some(next) = next.filter(|message| clock::until(now, message.claimable_at) == 0) else {
         return Ok(None);
     };
-    let waits = waits_for_files(connection, next.id).await?;
+    let waits = waits_for_files(tx, next.id).await?;
     Ok(Some(next).filter(|_| !waits))
 }

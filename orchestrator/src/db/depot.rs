@@ -57,6 +57,12 @@ pub(super) async fn insert_layer(
     Ok(())
 }
 
+/// What the mark has to say, and whether something of ours is in there.
+pub(super) const STORE: &str = "SELECT id,
+     CASE WHEN EXISTS (SELECT 1 FROM layers WHERE stored_at IS NOT NULL)
+            OR EXISTS (SELECT 1 FROM bases WHERE stored_at IS NOT NULL)
+          THEN 1 ELSE 0 END FROM store";
+
 impl Db {
     /// What the mark in the layer store has to say, and whether something of ours is in there.
     pub async fn store_id(&self) -> Result<(String, bool), DbError> {
@@ -68,13 +74,7 @@ impl Db {
         .bind(clock::unix_ms())
         .execute(self.writer())
         .await?;
-        let row = query(
-            "SELECT id, CASE WHEN EXISTS (SELECT 1 FROM layers WHERE stored_at IS NOT NULL)
-                          OR EXISTS (SELECT 1 FROM bases WHERE stored_at IS NOT NULL)
-                        THEN 1 ELSE 0 END FROM store",
-        )
-        .fetch_one(self.reader())
-        .await?;
+        let row = query(STORE).fetch_one(self.reader()).await?;
         Ok((row.try_get(0)?, row.try_get::<i64, _>(1)? != 0))
     }
 

@@ -53,10 +53,10 @@ pub struct Usage {
 pub enum MessageFate {
     /// It has its one outcome.
     Settled(MessageOutcome, Option<String>),
-    /// It runs again, not before this time (unix ms).
+    /// It runs again.
     Again {
-        /// Not before, unix ms.
-        at: i64,
+        /// Not before so many milliseconds have passed.
+        after: i64,
         /// Whether the interrupted tick counts.
         counts: bool,
     },
@@ -214,10 +214,10 @@ async fn close(
             .execute(&mut **tx)
             .await?;
         }
-        MessageFate::Again { at, counts } => {
+        MessageFate::Again { after, counts } => {
             query("UPDATE messages SET claimable_at = $2, attempts = attempts + $3 WHERE id = $1")
                 .bind(&message)
-                .bind(*at)
+                .bind(tx.now() + after)
                 .bind(i64::from(*counts))
                 .execute(&mut **tx)
                 .await?;

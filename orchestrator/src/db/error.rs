@@ -86,6 +86,14 @@ impl DbError {
         }
     }
 
+    /// Whether the disk that is full is the one of a server for the rows, and not that of the data dir.
+    pub fn is_full_at_server(&self) -> bool {
+        match self {
+            DbError::Sql(error) => code(error).is_some_and(|code| code == DISK_FULL),
+            _ => false,
+        }
+    }
+
     /// Whether it works again once the database answers.
     pub fn is_down(&self) -> bool {
         match self {
@@ -122,7 +130,8 @@ const TOO_LARGE: [&str; 2] = ["54000", "22001"];
 
 /// Codes for no room. SQLite's: for a page, or for the index of its log (SQLITE_FULL,
 /// SQLITE_IOERR_SHMSIZE; <https://sqlite.org/rescode.html>). PostgreSQL's: `disk_full`.
-const FULL: [&str; 3] = ["13", "4874", "53100"];
+const FULL: [&str; 3] = ["13", "4874", DISK_FULL];
+const DISK_FULL: &str = "53100";
 
 /// PostgreSQL's codes for: starts or stops, has no connection free, takes no writes, gave a session up,
 /// was busy for too long, chose one of two that waited for each other.
@@ -137,11 +146,12 @@ fn is_storage_full(error: &std::io::Error) -> bool {
 pub(super) fn is_full(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(error) => is_storage_full(error),
-        error => error
-            .as_database_error()
-            .and_then(|error| error.code())
-            .is_some_and(|code| FULL.contains(&&*code)),
+        error => code(error).is_some_and(|code| FULL.contains(&&*code)),
     }
+}
+
+fn code(error: &sqlx::Error) -> Option<std::borrow::Cow<'_, str>> {
+    error.as_database_error().and_then(|error| error.code())
 }
 
 /// What the database itself said.

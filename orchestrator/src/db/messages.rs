@@ -164,7 +164,6 @@ pub(super) async fn insert_message(
     text: &str,
     after: Duration,
 ) -> Result<(), DbError> {
-    let now = clock::unix_ms();
     let words_of = words_of.map(|author| serde_json::json!(author).to_string());
     query(
         "INSERT INTO messages (id, agent, thread, seq, author_id, author_name, text, created_at,
@@ -177,8 +176,8 @@ pub(super) async fn insert_message(
     .bind(&author.id)
     .bind(&author.name)
     .bind(text)
-    .bind(now)
-    .bind(now + after.as_millis() as i64)
+    .bind(clock::unix_ms())
+    .bind(tx.now() + after.as_millis() as i64)
     .bind(words_of)
     .execute(&mut **tx)
     .await?;
@@ -281,7 +280,7 @@ impl Db {
              AND EXISTS (SELECT 1 FROM agents a WHERE a.id = messages.agent AND a.removed_at IS NULL)",
         )
         .bind(id.to_string())
-        .bind(clock::unix_ms())
+        .bind(self.now())
         .execute(self.writer())
         .await?;
         Ok(done.rows_affected() == 1)
@@ -296,7 +295,7 @@ impl Db {
         )
         .bind(id.to_string())
         .bind(agent.to_string())
-        .bind(clock::unix_ms())
+        .bind(self.now())
         .bind(PATIENT)
         .execute(self.writer())
         .await?;

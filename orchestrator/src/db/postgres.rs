@@ -17,6 +17,8 @@ pub(super) const NOW: &str = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 
 
 /// The oldest that is tried.
 const OLDEST: i64 = 13;
+/// What is told of a server that runs so.
+pub const NO_FSYNC: &str = "PostgreSQL runs with fsync = off: a power cut loses what was accepted";
 const CONNECT: Duration = Duration::from_secs(10);
 /// A process that freezes inside of a transaction holds up the others for 10 s.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s';
@@ -133,8 +135,25 @@ pub enum Refused {
 
 /// The writer and the readers, of a database that is up to date.
 pub(super) async fn open(server: &Server) -> Result<(AnyPool, AnyPool), DbError> {
+    let mut first = connect(server).await?;
+    let Seen { fsync, .. } = look(&mut first, server).await?;
+    if !fsync {
+        let at = server.host();
+        tracing::warn!(at, "{NO_FSYNC}");
+    }
     let url = server.connect_url();
-    let mut first = match tokio::time::timeout(CONNECT, AnyConnection::connect(&url)).await {
+    upgrade::bring_up_to_date(&mut first, server).await?;
+    first.close().await?;
+    // The writers of this process wait for each other here, those of others for the lock.
+    let write = pool(1, WRITES, Duration::from_secs(30)).connect_lazy(&url)?;
+    let read = pool(4, READS, Duration::from_secs(10)).connect_lazy(&url)?;
+    Ok((write, read))
+}
+
+async fn connect(server: &Server) -> Result<AnyConnection, DbError> {
+    let url = server.connect_url();
+    let connected = tokio::time::timeout(CONNECT, AnyConnection::connect(&url)).await;
+    let mut connection = match connected {
         Ok(connected) => connected.map_err(|error| refused(server, &error))?,
         Err(_) => {
             let reason = format!("no answer within {} s", CONNECT.as_secs());
@@ -142,14 +161,67 @@ pub(super) async fn open(server: &Server) -> Result<(AnyPool, AnyPool), DbError>
             return Err(Refused::Absent { at, reason }.into());
         }
     };
-    first.execute(FIRST).await?;
-    look(&mut first, server).await?;
-    upgrade::bring_up_to_date(&mut first, server).await?;
-    first.close().await?;
-    // The writers of this process wait for each other here, those of others for the lock.
-    let write = pool(1, WRITES, Duration::from_secs(30)).connect_lazy(&url)?;
-    let read = pool(4, READS, Duration::from_secs(10)).connect_lazy(&url)?;
-    Ok((write, read))
+    connection.execute(FIRST).await?;
+    Ok(connection)
+}
+
+/// What a server that can be used says of itself.
+#[derive(Debug)]
+struct Seen {
+    version: String,
+    fsync: bool,
+}
+
+/// A database that can be used, as it is: nothing is changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected {
+    /// Host and port.
+    pub at: String,
+    /// Which database.
+    pub database: String,
+    /// The server's.
+    pub version: String,
+    /// Whether a power cut loses nothing.
+    pub fsync: bool,
+    /// Migrations that were done.
+    pub done: usize,
+    /// Migrations that the next start does.
+    pub pending: usize,
+    /// What the mark in the layer store has to say, and whether something was put there; none before the first
+    /// start with one.
+    pub store: Option<(String, bool)>,
+}
+
+/// Looks whether a start could use this database, and why not.
+pub async fn inspect(server: &Server) -> Result<Inspected, DbError> {
+    sqlx::any::install_default_drivers();
+    let mut connection = connect(server).await?;
+    let Seen { version, fsync } = look(&mut connection, server).await?;
+    let (done, pending) = upgrade::compare(&mut connection, server).await?;
+    let store = store(&mut connection).await?;
+    connection.close().await?;
+    Ok(Inspected {
+        at: server.host(),
+        database: server.database().to_owned(),
+        version,
+        fsync,
+        done,
+        pending,
+        store,
+    })
+}
+
+async fn store(connection: &mut AnyConnection) -> Result<Option<(String, bool)>, DbError> {
+    let made = "SELECT count(*) FROM pg_class WHERE oid = to_regclass('store')";
+    let made = sqlx::query(made).fetch_one(&mut *connection).await?;
+    if made.try_get::<i64, _>(0)? == 0 {
+        return Ok(None);
+    }
+    let row = sqlx::query(super::depot::STORE).fetch_optional(connection);
+    let Some(row) = row.await? else {
+        return Ok(None);
+    };
+    Ok(Some((row.try_get(0)?, row.try_get::<i64, _>(1)? != 0)))
 }
 
 fn refused(server: &Server, error: &sqlx::Error) -> Refused {
@@ -168,7 +240,7 @@ fn refused(server: &Server, error: &sqlx::Error) -> Refused {
 }
 
 /// Whether it is one that keeps what it is given.
-async fn look(connection: &mut AnyConnection, server: &Server) -> Result<(), DbError> {
+async fn look(connection: &mut AnyConnection, server: &Server) -> Result<Seen, DbError> {
     let row = sqlx::query(
         "SELECT CAST(current_setting('server_version_num') AS BIGINT) / 10000,
            current_setting('server_version'), current_setting('transaction_read_only'),
@@ -177,10 +249,8 @@ async fn look(connection: &mut AnyConnection, server: &Server) -> Result<(), DbE
     .fetch_one(connection)
     .await?;
     let (at, database) = (server.host(), server.database().to_owned());
-    if row.try_get::<i64, _>(0)? < OLDEST {
-        let version = row.try_get(1)?;
-        return Err(Refused::Version { at, version }.into());
-    }
+    let version: String = row.try_get(1)?;
+    recent(&at, row.try_get(0)?, &version)?;
     if row.try_get::<String, _>(2)? == "on" {
         return Err(Refused::ReadOnly { at }.into());
     }
@@ -188,13 +258,16 @@ async fn look(connection: &mut AnyConnection, server: &Server) -> Result<(), DbE
     if encoding != "UTF8" {
         return Err(Refused::Encoding { database, encoding }.into());
     }
-    if row.try_get::<String, _>(4)? == "off" {
-        tracing::warn!(
-            at,
-            "PostgreSQL runs with fsync = off: a power cut loses what was accepted"
-        );
+    let fsync = row.try_get::<String, _>(4)? != "off";
+    Ok(Seen { version, fsync })
+}
+
+fn recent(at: &str, major: i64, version: &str) -> Result<(), Refused> {
+    let (at, version) = (at.to_owned(), version.to_owned());
+    match major < OLDEST {
+        true => Err(Refused::Version { at, version }),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn pool(connections: u32, access: &'static str, patience: Duration) -> AnyPoolOptions {
@@ -226,5 +299,21 @@ async fn prepare(connection: &mut AnyConnection, access: &'static str) -> Result
         _ => Err(sqlx::Error::Configuration(
             "it is a read-only replica".into(),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_server_is_refused_with_its_version_and_the_one_that_is_needed() {
+        let told = recent("db:5432", 12, "12.22").unwrap_err();
+        assert_eq!(
+            told.to_string(),
+            "PostgreSQL at db:5432 is version 12.22: 13 or later is needed"
+        );
+        recent("db:5432", 13, "13.0").unwrap();
+        recent("db:5432", 18, "18beta1").unwrap();
     }
 }

@@ -4,7 +4,7 @@
 //! its place, on both databases alike, so that what is looked for is found. Raw events keep their bytes.
 //! A statement that writes alone takes its turn among the writers. None waits for ever.
 
-use std::{borrow::Cow, io, time::Duration};
+use std::{borrow::Cow, io, sync::Arc, time::Duration};
 
 use sqlx::{
     Any, AnyConnection, AnyPool, SqlSafeStr, Transaction,
@@ -12,7 +12,7 @@ use sqlx::{
     pool::PoolConnection,
 };
 
-use super::{Db, DbError, Dialect};
+use super::{Db, DbError, Dialect, shared_clock::SharedClock};
 
 /// PostgreSQL ends a statement itself before this; later nobody answers any more.
 const SILENT: Duration = Duration::from_secs(75);
@@ -124,13 +124,16 @@ impl Query {
 }
 
 /// A write transaction; rolled back when dropped. No other one is open in this database.
-pub struct Tx(Transaction<'static, Any>);
+pub struct Tx {
+    inner: Transaction<'static, Any>,
+    clock: Arc<SharedClock>,
+}
 
 impl Tx {
     /// Takes its turn among the writers, of whatever process.
     pub(super) async fn begin(db: &Db) -> Result<Tx, DbError> {
         let pool = &db.write;
-        Ok(Tx(match db.dialect {
+        let inner = match db.dialect {
             Dialect::Sqlite => pool.begin_with("BEGIN IMMEDIATE").await?,
             Dialect::Postgres => {
                 // The lock comes second, so that the driver knows of the transaction it is in: one that
@@ -142,13 +145,20 @@ impl Tx {
                 within(Some(SILENT), lock).await?;
                 tx
             }
-        }))
+        };
+        let clock = Arc::clone(&db.clock);
+        Ok(Tx { inner, clock })
+    }
+
+    /// See [`Db::now`].
+    pub(super) fn now(&self) -> i64 {
+        self.clock.now()
     }
 
     /// After an error it may be written all the same: see [`Db::outlast_writers`].
     pub async fn commit(self) -> Result<(), DbError> {
-        let patience = patience(&self.0);
-        within(patience, self.0.commit()).await
+        let patience = patience(&self.inner);
+        within(patience, self.inner.commit()).await
     }
 }
 
@@ -156,13 +166,13 @@ impl std::ops::Deref for Tx {
     type Target = AnyConnection;
 
     fn deref(&self) -> &AnyConnection {
-        &self.0
+        &self.inner
     }
 }
 
 impl std::ops::DerefMut for Tx {
     fn deref_mut(&mut self) -> &mut AnyConnection {
-        &mut self.0
+        &mut self.inner
     }
 }
 

@@ -313,9 +313,9 @@ fn shown_agent(row: &AnyRow) -> Result<ShownAgent, DbError> {
 fn shown_tick(row: &AnyRow) -> Result<ShownTick, DbError> {
     Ok(ShownTick {
         tick: ticks::tick(row)?,
-        begins: row.try_get::<Option<String>, _>(25)?.unwrap_or_default(),
-        expired: row.try_get::<i64, _>(26)? != 0,
-        in_head: row.try_get::<i64, _>(27)? != 0,
+        begins: row.try_get::<Option<String>, _>(26)?.unwrap_or_default(),
+        expired: row.try_get::<i64, _>(27)? != 0,
+        in_head: row.try_get::<i64, _>(28)? != 0,
     })
 }
 

@@ -62,13 +62,15 @@ pub struct Tick {
     pub started_at: i64,
     /// Unix ms.
     pub ended_at: Option<i64>,
+    /// Who ran it.
+    pub worker: String,
 }
 
 /// Of a row that is called `t`.
 pub(super) const COLUMNS: &str = "t.id, t.agent, t.message, t.retry_of, t.generation, t.phase, t.outcome, t.changes, \
      t.notice, t.exit_code, t.cancel_requested, t.progress, t.effects, t.before, t.after, \
      t.image, t.layer, t.names, t.notes, t.phase_ms, t.output_bytes, t.layer_bytes, \
-     t.layer_inodes, t.started_at, t.ended_at";
+     t.layer_inodes, t.started_at, t.ended_at, t.worker";
 
 pub(super) fn tick(row: &AnyRow) -> Result<Tick, DbError> {
     let key: String = row.try_get(0)?;
@@ -111,6 +113,7 @@ pub(super) fn tick(row: &AnyRow) -> Result<Tick, DbError> {
         layer_inodes: row.try_get(22)?,
         started_at: row.try_get(23)?,
         ended_at: row.try_get(24)?,
+        worker: text(25)?,
     })
 }
 
@@ -135,12 +138,22 @@ impl Db {
         Ok(ticks.pop())
     }
 
-    /// Open ticks of a start that is over: its worker began a later one, or was declared dead. Their
-    /// sandboxes are dead or dying.
+    /// Open ticks of a start that is over: its worker was declared dead, so their sandboxes are dead, or began a
+    /// later one, so they are dead or dying. Those are for that later start only, which can ask the engine.
     pub async fn orphans(&self) -> Result<Vec<Tick>, DbError> {
-        let clause = "WHERE t.outcome IS NULL AND t.id <> $1 AND NOT EXISTS
-             (SELECT 1 FROM workers w WHERE w.id = t.worker AND w.epoch = t.epoch) ORDER BY t.id";
-        self.select(clause, "").await
+        let over = "WHERE t.outcome IS NULL AND NOT EXISTS
+             (SELECT 1 FROM workers w WHERE w.id = t.worker AND w.epoch = t.epoch)";
+        let clause = match self.is_shared() {
+            false => format!("{over} AND t.id <> $1 ORDER BY t.id"),
+            true => format!(
+                "{over} AND (t.worker = $1 OR NOT EXISTS
+                   (SELECT 1 FROM workers w WHERE w.id = t.worker AND w.expires_at > {}))
+                 ORDER BY t.id",
+                self.dialect.now()
+            ),
+        };
+        let me = self.member().id;
+        self.select(&clause, &me).await
     }
 
     /// Closed ticks of this worker whose sandbox is not proved to be gone; a file's are all of one worker,

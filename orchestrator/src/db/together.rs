@@ -43,7 +43,7 @@ pub(super) async fn merge(
         )
         .bind(id.to_string())
         .bind(first.id.to_string())
-        .bind(clock::unix_ms())
+        .bind(tx.now())
         .bind(format!("part of message {}", first.id.short()))
         .bind(first.agent.to_string())
         .bind(first.thread.to_string())

@@ -160,6 +160,7 @@ impl Db {
         tx.commit().await?;
         let id = worker.to_owned();
         let _ = self.member.set(Identity { id, epoch });
+        self.set_clock().await?;
         Ok(Started::Epoch(epoch))
     }
 
@@ -305,6 +306,15 @@ impl Db {
         }
         tx.commit().await?;
         Ok(None)
+    }
+
+    /// The names that a worker has.
+    pub async fn holds_of(&self, worker: &str) -> Result<Vec<String>, DbError> {
+        let rows = query("SELECT name FROM holds WHERE worker = $1 ORDER BY name")
+            .bind(worker)
+            .fetch_all(self.reader())
+            .await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// This start of this worker; of a database that was only looked at it is nobody's.

@@ -9,7 +9,6 @@ use tokio::time::timeout;
 use super::{BEAT, Length, Offer, Queue, QueueError, Room, Work};
 use crate::{
     agent::profile::Profiles,
-    clock,
     db::{Db, DbError, messages::Waiting},
     observe,
     trouble::{Source, Trouble},
@@ -130,7 +129,7 @@ impl Lanes {
         let deadline = self.profiles.0.get(&waiting.profile);
         let deadline = deadline.map_or(0, |profile| profile.limits.wall_clock_s);
         Offer {
-            delay: Duration::from_millis(clock::until(waiting.claimable_at) as u64),
+            delay: Duration::from_millis(self.db.until(waiting.claimable_at) as u64),
             work: Work {
                 lane: waiting.agent,
                 user: waiting.user,

@@ -1,19 +1,22 @@
 //! The queue that several processes share: Redis 6.2 or later, or Valkey.
 //!
 //! All of its state changes in one Lua script, loaded by its SHA and safe to repeat, so a command whose
-//! answer was lost is sent again. All keys carry one hash tag, as Redis Cluster wants it. A process that is
+//! answer was lost is sent again. All keys carry one hash tag, so one node of a Redis Cluster has them ([`node`]). A process that is
 //! not heard of for [`LEASE`] loses what it took.
 
 mod fault;
+mod node;
 pub mod speech;
 
-use std::{fmt, sync::LazyLock, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, FromRedisValue, IntoConnectionInfo as _, RedisError,
-    RedisResult, Script, Value,
-    aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection},
-    io::tcp::TcpSettings,
+    Client, Cmd, FromRedisValue, IntoConnectionInfo as _, RedisError, RedisResult, Script, Value,
+    aio::MultiplexedConnection, io::tcp::TcpSettings,
 };
 use async_trait::async_trait;
 use mayfly_domain::AgentId;
@@ -21,6 +24,7 @@ use tokio::sync::OnceCell;
 
 use self::{
     fault::Fault,
+    node::{Node, Nodes, is_gone},
     speech::{Call, Speech},
 };
 use super::{BEAT, DEATHS, Length, Offer, Queue, QueueError, Room, Work};
@@ -34,6 +38,8 @@ const OLDEST: (u32, u32) = (6, 2);
 const POLL: Duration = Duration::from_secs(1);
 /// Patience with one command, and with one connection.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Nodes of a cluster that may send one call on.
+const HOPS: u32 = 3;
 /// Names of the script's keys, in its order.
 const KEYS: [&str; 13] = [
     "work", "short", "long", "later", "taken", "owner", "held", "notes", "tags", "meta", "dead",
@@ -55,10 +61,7 @@ pub fn keys(installation: &str) -> [String; KEYS.len()] {
 
 /// See the module.
 pub struct Redis {
-    client: Client,
-    commands: ConnectionManager,
-    /// Blocking reads hold up everything else on their connection.
-    blocking: tokio::sync::Mutex<Option<MultiplexedConnection>>,
+    nodes: Nodes,
     keys: [String; KEYS.len()],
     speech: Speech,
     introduced: OnceCell<()>,
@@ -75,19 +78,10 @@ impl Redis {
     /// `redis+unix:///PATH`. Connects when it is first used. Wants a Tokio runtime.
     pub fn open(url: &str, installation: &str, identity: Identity) -> Result<Redis, QueueError> {
         let client = client(url)?;
-        let config = ConnectionManagerConfig::new()
-            .set_number_of_retries(1)
-            .set_max_delay(Duration::from_millis(200))
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE));
         let address = client.get_connection_info().addr().to_string();
-        let commands = client
-            .get_connection_manager_lazy(config)
-            .map_err(|error| Fault::of(&error).told(&address))?;
+        let node = Node::new(client).map_err(|error| Fault::of(&error).told(&address))?;
         Ok(Redis {
-            client,
-            commands,
-            blocking: tokio::sync::Mutex::default(),
+            nodes: Nodes::new(node),
             keys: keys(installation),
             speech: Speech::new(identity),
             introduced: OnceCell::new(),
@@ -95,14 +89,14 @@ impl Redis {
     }
 
     fn address(&self) -> String {
-        self.client.get_connection_info().addr().to_string()
+        self.nodes.now().to_string()
     }
 
     fn told(&self, error: &::redis::RedisError) -> QueueError {
         Fault::of(error).told(&self.address())
     }
 
-    /// Runs the script; a second time where the connection broke, since the first may have been taken
+    /// Runs the script, where its keys are; a second time where the connection broke, since the first may have been taken
     /// from a server that is gone.
     async fn call<T: FromRedisValue>(&self, call: &Call) -> Result<T, QueueError> {
         self.introduced.get_or_try_init(|| self.introduce()).await?;
@@ -117,35 +111,29 @@ impl Redis {
         for argument in call {
             script.arg(argument);
         }
-        let mut connection = self.commands.clone();
-        let first: RedisResult<Value> = script.invoke_async(&mut connection).await;
-        let value = match first {
-            Err(error) if error.is_io_error() || error.is_connection_dropped() => {
-                script.invoke_async(&mut connection).await?
+        let (mut hops, mut again) = (0, false);
+        let value = loop {
+            let node = self.nodes.now();
+            let mut connection = node.commands.clone();
+            let answer: RedisResult<Value> = script.invoke_async(&mut connection).await;
+            match answer {
+                Err(error) if self.nodes.learn(&node, &error) && hops < HOPS => hops += 1,
+                Err(error) if is_gone(&error) && !again => again = true,
+                other => break other?,
             }
-            other => other?,
         };
         Ok(T::from_redis_value(value)?)
     }
 
     /// Looks who answers, and takes back what earlier starts of this worker held.
     async fn introduce(&self) -> Result<(), QueueError> {
-        let mut connection = self.commands.clone();
+        let mut connection = self.nodes.now().commands.clone();
         let info: String = ::redis::cmd("INFO")
             .arg("server")
             .query_async(&mut connection)
             .await
             .map_err(|error| self.told(&error))?;
-        if let Some(version) = version(&info).filter(|version| *version < OLDEST) {
-            return Err(QueueError(format!(
-                "the queue's Redis at {} is version {}.{}: it has to be {}.{} or later",
-                self.address(),
-                version.0,
-                version.1,
-                OLDEST.0,
-                OLDEST.1
-            )));
-        }
+        recent(&info, &self.address())?;
         self.invoke(&self.speech.arrive())
             .await
             .map_err(|error| self.told(&error))
@@ -164,7 +152,8 @@ impl Redis {
 
     /// Until somebody rings, or this time is over.
     async fn wait(&self, room: &Room, at_most: Duration) -> Result<(), QueueError> {
-        let mut blocking = self.blocking.lock().await;
+        let node = self.nodes.now();
+        let mut blocking = node.blocking.lock().await;
         let mut command = ::redis::cmd("BLPOP");
         let [.., short, long] = &self.keys;
         command.arg(short);
@@ -175,24 +164,26 @@ impl Redis {
         // Dropped in the middle of a read it is of no more use.
         let mut rung = match blocking.take() {
             Some(connection) => read(&command, connection).await,
-            None => read(&command, self.fresh().await?).await,
+            None => read(&command, self.fresh(&node).await?).await,
         };
         // A server closes what was idle for long: nobody waited while there was no place.
         if rung.as_ref().is_err_and(RedisError::is_connection_dropped) {
-            rung = read(&command, self.fresh().await?).await;
+            rung = read(&command, self.fresh(&node).await?).await;
         }
-        *blocking = Some(rung.map_err(|error| self.told(&error))?);
+        match rung {
+            Ok(connection) => *blocking = Some(connection),
+            // Whoever asks next asks there.
+            Err(error) if self.nodes.learn(&node, &error) => {}
+            Err(error) => return Err(self.told(&error)),
+        }
         Ok(())
     }
 
-    async fn fresh(&self) -> Result<MultiplexedConnection, QueueError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(POLL + PATIENCE));
-        self.client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| self.told(&error))
+    async fn fresh(&self, node: &Arc<Node>) -> Result<MultiplexedConnection, QueueError> {
+        node.connect().await.map_err(|error| {
+            self.nodes.learn(node, &error);
+            Fault::of(&error).told(&node.to_string())
+        })
     }
 }
 
@@ -267,11 +258,66 @@ pub(super) fn client(url: &str) -> Result<Client, QueueError> {
     })
 }
 
+/// A server that can be used, as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected {
+    /// Where it answers.
+    pub at: String,
+    /// Its version.
+    pub version: String,
+    /// Bytes that it may take; 0 is no limit.
+    pub most_memory: u64,
+    /// What it does at that limit: `noeviction`, `allkeys-lru`, ...
+    pub policy: String,
+    /// Whether it has its keys again after a restart.
+    pub append_only: bool,
+}
+
+/// Looks whether a start could use the server at this address, and why not. Changes nothing.
+pub async fn inspect(url: &str) -> Result<Inspected, QueueError> {
+    let client = client(url)?;
+    let at = client.get_connection_info().addr().to_string();
+    let told = |error: ::redis::RedisError| Fault::of(&error).told(&at);
+    let node = Node::new(client).map_err(told)?;
+    let mut connection = node.connect().await.map_err(told)?;
+    let info: String = ::redis::cmd("INFO")
+        .query_async(&mut connection)
+        .await
+        .map_err(told)?;
+    recent(&info, &at)?;
+    if said(&info, "role") == Some("slave") {
+        return Err(Fault::Replica.told(&at));
+    }
+    let text = |key| said(&info, key).unwrap_or_default().to_owned();
+    Ok(Inspected {
+        version: text("redis_version"),
+        most_memory: text("maxmemory").parse().unwrap_or_default(),
+        policy: text("maxmemory_policy"),
+        append_only: text("aof_enabled") == "1",
+        at,
+    })
+}
+
+/// What a server's `INFO` says under this name.
+fn said<'a>(info: &'a str, key: &str) -> Option<&'a str> {
+    let mut lines = info.lines().filter_map(|line| line.trim().split_once(':'));
+    lines.find_map(|(name, value)| (name == key).then_some(value))
+}
+
+fn recent(info: &str, at: &str) -> Result<(), QueueError> {
+    match version(info).filter(|version| *version < OLDEST) {
+        None => Ok(()),
+        Some((major, minor)) => Err(QueueError(format!(
+            "the queue's Redis at {at} is version {major}.{minor}: it has to be {}.{} or later",
+            OLDEST.0, OLDEST.1
+        ))),
+    }
+}
+
 fn version(info: &str) -> Option<(u32, u32)> {
-    let line = info
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("redis_version:"))?;
-    let mut numbers = line.split('.').map(|part| part.parse().ok());
+    let mut numbers = said(info, "redis_version")?
+        .split('.')
+        .map(|part| part.parse().ok());
     Some((numbers.next()??, numbers.next()??))
 }
 

@@ -30,6 +30,7 @@ use super::{
 use crate::{clock::Lease, supervise::Supervisor};
 use connect::Connection;
 use paths::Paths;
+pub(crate) use paths::is_beside_sandboxes;
 
 /// Label of everything created: whose it is.
 pub const INSTALLATION_LABEL: &str = "mayfly.installation";

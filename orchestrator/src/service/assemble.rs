@@ -6,8 +6,8 @@ use std::{
 };
 
 use mayfly_domain::InstallationId;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
 use super::{Begin, Parts, StartError};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     blobs::Blobs,
     clock,
     db::Db,
-    depot::{Objects, Travel},
+    depot::{Objects, StoreConfig, Travel},
     images::Images,
     queue::{Lanes, Queue},
     retention::Keeper,
@@ -27,7 +27,8 @@ use crate::{
     tick::Tools,
     trouble::Trouble,
     worker::{
-        Identity, Worker, host_disk::HostDisk, places::Places, reserves::Reserves, running::Running,
+        Identity, Worker, host_disk::HostDisk, places::Places, reserves::Reserves,
+        running::Running, suspects::Suspects,
     },
 };
 
@@ -66,6 +67,7 @@ impl Ground {
             begun.cancel();
         }
         let profiles = Arc::new(parts.profiles);
+        let suspects = Suspects::new(parts.worker.attempts);
         Ok(Worker {
             tools,
             role: parts.role,
@@ -80,8 +82,7 @@ impl Ground {
             trouble,
             resting: CancellationToken::new(),
             begun,
-            began: clock::boot_time(),
-            suspects: Arc::new(Semaphore::new(1)),
+            suspects,
         })
     }
 
@@ -96,7 +97,7 @@ impl Ground {
             host_disk.clone(),
         );
         let making = Arc::default();
-        let objects = Objects::open(&parts.store, trouble).map_err(StartError::Depot)?;
+        let objects = open_store(&parts.store, trouble)?;
         let travel = Travel::new(
             db.clone(),
             store.clone(),
@@ -136,11 +137,23 @@ impl Ground {
             host_disk,
             attempts: parts.worker.attempts,
             making,
+            began: clock::boot_time(),
             lease: parts.lease.clone(),
             keeper,
             // An earlier start may have died anywhere.
             left: Arc::new(AtomicBool::new(true)),
         })
+    }
+}
+
+/// A folder that is not mounted yet is no fault of the configuration: the next start finds it.
+fn open_store(config: &StoreConfig, trouble: &Trouble) -> Result<Option<Objects>, StartError> {
+    let url = Url::parse(&config.url).ok();
+    let folder = url.filter(|url| url.scheme() == "file");
+    let folder = folder.and_then(|url| url.to_file_path().ok());
+    match folder.filter(|path| !path.exists()) {
+        Some(path) => Err(StartError::NoStore { path }),
+        None => Objects::open(config, trouble).map_err(StartError::Depot),
     }
 }
 

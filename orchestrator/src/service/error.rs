@@ -33,6 +33,12 @@ pub enum StartError {
     /// The layer store, as configured.
     #[error("the layer store: {0}")]
     Depot(String),
+    /// The folder of the layer store is not there: it comes with its file system.
+    #[error("the layer store's folder {path} is not there: mount it, or correct store.url")]
+    NoStore {
+        /// Which.
+        path: PathBuf,
+    },
     /// The data dir is bound to another place.
     #[error(
         "data dir {data_dir} was made {elsewhere}: if it is a copy or has moved for good, run `mayfly adopt`; never run both"

@@ -11,7 +11,6 @@ use super::{
     Changes, EndedBadly, Job, TickError, TickOutcome, Tools, commit, report, state::Again,
 };
 use crate::{
-    clock,
     db::{
         DbError,
         deliveries::NewDelivery,
@@ -206,6 +205,7 @@ fn judge(error: &TickError) -> EndedBadly {
         }
         TickError::Blobs(error) if error.is_away() => interrupted(&error.to_string(), Again::Free),
         TickError::NoRoom
+        | TickError::Stale
         | TickError::Depot(_)
         | TickError::Backend(
             BackendError::Down { .. } | BackendError::OtherEngine | BackendError::NoImage(_),
@@ -291,7 +291,7 @@ pub fn closing(
             (
                 ended.apology,
                 MessageFate::Again {
-                    at: clock::unix_ms() + pause,
+                    after: pause,
                     counts,
                 },
             )

@@ -11,7 +11,7 @@ use super::{
     phase::Phase,
     received::RECEIVED,
     scope::Scoped,
-    spawn::Spawned,
+    spawn::{self, Spawned},
     state::{Cause, Event, State},
 };
 use crate::{
@@ -88,6 +88,7 @@ pub async fn run(tools: &Tools, job: &Job, scoped: Scoped) -> Result<Ran, TickEr
     {
         return Err(TickError::Stopped);
     }
+    spawn::still_held(tools)?;
     let id = live.control.start(start).await.map_err(not_started)?;
     faults::point("run.started");
     let protocol = agent::protocol(job.profile.protocol);

@@ -68,6 +68,7 @@ pub async fn spawn(tools: &Tools, job: &Job) -> Result<Spawned, TickError> {
     let mut spec = spec(tools, job, mounts);
     let files = messages.iter().flat_map(|said| &said.files);
     spec.ceiling += received::longest(files);
+    still_held(tools)?;
     let spawned = tools.backend.spawn(&spec).await;
     let (runtime, agent) = (spec.runtime.as_deref(), job.claim.agent.id);
     let breaker = &tools.images.breaker;
@@ -83,6 +84,14 @@ pub async fn spawn(tools: &Tools, job: &Job) -> Result<Spawned, TickError> {
         uppers: upper_paths,
         messages,
     })
+}
+
+/// A worker that was frozen since the claim makes no sandbox, and starts no program: its lease may be over.
+pub(super) fn still_held(tools: &Tools) -> Result<(), TickError> {
+    match tools.lease.fresh() {
+        true => Ok(()),
+        false => Err(TickError::Stale),
+    }
 }
 
 /// The messages of this tick. Files of several lie in one folder, so their names are made apart.

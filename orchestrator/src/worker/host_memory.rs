@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use crate::sandbox::docker;
+
 /// Mebibytes that stay for everything else, at least; half of less than twice as much.
 const OTHERS: u64 = 512;
 /// And this part of the whole.
@@ -12,21 +14,27 @@ const LIMITS: [&str; 2] = ["memory.max", "memory/memory.limit_in_bytes"];
 
 /// Mebibytes for ticks on this host; none where it does not tell its memory.
 pub fn for_ticks() -> Option<u64> {
-    of(Path::new("/proc/meminfo"), Path::new("/sys/fs/cgroup"))
+    let groups = (!docker::is_beside_sandboxes()).then_some(Path::new("/sys/fs/cgroup"));
+    of(Path::new("/proc/meminfo"), groups)
 }
 
 /// A limit of the process's own control group says nothing about sandboxes, which the engine makes in
-/// others; one of the root that is seen here holds for both.
-fn of(meminfo: &Path, groups: &Path) -> Option<u64> {
+/// others. One of the root that is seen here holds for both, but not where that root is our own container's
+/// (then no groups are given) and sandboxes are containers beside it.
+fn of(meminfo: &Path, groups: Option<&Path>) -> Option<u64> {
     let text = std::fs::read_to_string(meminfo).ok()?;
     let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    let limit = LIMITS.iter().find_map(|name| {
-        let text = std::fs::read_to_string(groups.join(name)).ok()?;
-        text.trim().parse::<u64>().ok()
-    });
+    let limit = groups.and_then(limit);
     let whole = limit.map_or(kib >> 10, |bytes| (bytes >> 20).min(kib >> 10));
     Some(whole - (whole / PART).max(OTHERS.min(whole / 2)))
+}
+
+fn limit(groups: &Path) -> Option<u64> {
+    LIMITS.iter().find_map(|name| {
+        let text = std::fs::read_to_string(groups.join(name)).ok()?;
+        text.trim().parse::<u64>().ok()
+    })
 }
 
 #[cfg(test)]
@@ -42,7 +50,7 @@ mod tests {
         let told = |mib: u64| {
             let text = format!("MemFree: 1 kB\nMemTotal:   {} kB\n", mib << 10);
             fs::write(&meminfo, text).unwrap();
-            of(&meminfo, groups)
+            of(&meminfo, Some(groups))
         };
         assert_eq!(told(16_384), Some(14_336));
         assert_eq!(told(2048), Some(1536));
@@ -59,6 +67,11 @@ mod tests {
         assert_eq!(told(16_384), Some(14_336));
         fs::write(groups.join("memory.max"), format!("{}\n", 4096u64 << 20)).unwrap();
         assert_eq!(told(16_384), Some(3584));
-        assert_eq!(of(&groups.join("none"), groups), None);
+        assert_eq!(
+            of(&meminfo, None),
+            Some(14_336),
+            "a container's own limit is not that of the sandboxes beside it"
+        );
+        assert_eq!(of(&groups.join("none"), Some(groups)), None);
     }
 }

@@ -46,11 +46,11 @@ impl Worker {
                 profile,
                 image,
             } => {
-                let _alone = match message.attempts {
+                let suspect = match message.attempts {
                     0 => None,
-                    _ => match self.suspects.clone().try_acquire_owned() {
-                        Ok(alone) => Some(alone),
-                        Err(_) => return Ok(Some(SOON)),
+                    interrupted => match self.suspects.admit(interrupted) {
+                        Some(suspect) => Some(suspect),
+                        None => return Ok(Some(SOON)),
                     },
                 };
                 let breaker = &self.tools.images.breaker;
@@ -59,7 +59,11 @@ impl Worker {
                 }
                 self.part(&message, &profile).await?;
                 let together = self.together(&message, &profile).await?;
-                self.run_tick(lane, *profile, image, &together).await
+                let again = self.run_tick(lane, *profile, image, &together).await?;
+                if let Some(suspect) = suspect {
+                    suspect.ended();
+                }
+                Ok(again)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! This worker lives: it renews its lease in the database and tells the queue so.
 
-use super::{SOON, Worker};
+use super::{SOON, WAIT, Worker};
 use crate::{
     clock::{self, LEASE, Lease, RENEWAL, STALE},
     db::DbError,
@@ -46,6 +46,7 @@ impl Worker {
                 Ok(Ok(true)) => {
                     lease.confirm(sent);
                     self.trouble.clear(Source::Database);
+                    self.set_clock().await;
                 }
                 Ok(Ok(false)) => return Err(DbError::Over.to_string()),
                 Ok(Err(error)) => self.database_fails(observe::chain(&error)),
@@ -64,6 +65,13 @@ impl Worker {
                 () = tokio::time::sleep(next) => {}
                 () = stopping.cancelled(), if !stopping.is_cancelled() => {}
             }
+        }
+    }
+
+    /// What is not heard in time says nothing, and the boot clock goes on.
+    async fn set_clock(&self) {
+        if let Ok(Err(error)) = tokio::time::timeout(WAIT, self.tools.db.set_clock()).await {
+            tracing::debug!(error = observe::chain(&error), "the database's clock");
         }
     }
 

@@ -11,7 +11,6 @@ use super::{
 use crate::{
     agent::profile::Profile,
     bases::BaseError,
-    clock,
     db::{DbError, agents::Agent, doomed::Kind, messages::Message},
     depot::DepotError,
     inbox::access::Verdict,
@@ -91,7 +90,7 @@ impl Worker {
             // Its sandbox would get no heartbeat.
             return Ok(Next::Early(SOON));
         }
-        let early = clock::until(message.claimable_at);
+        let early = db.until(message.claimable_at);
         if early > 0 {
             return Ok(Next::Early(Duration::from_millis(early as u64)));
         }
@@ -171,7 +170,7 @@ impl Worker {
         let Some((worker, ended_at)) = db.last_run(message.agent).await? else {
             return Ok(None);
         };
-        let waited = clock::unix_ms() - message.claimable_at.max(ended_at.unwrap_or_default());
+        let waited = db.now() - message.claimable_at.max(ended_at.unwrap_or_default());
         let last = match worker == self.identity.id {
             true => Last::Us,
             // Asked for last: most lanes have waited long enough.

@@ -5,7 +5,6 @@ use mayfly_domain::{MAX_TEXT, MessageId};
 use super::{NOT_ALLOWED, Worker};
 use crate::{
     agent::profile::{Profile, Waiting},
-    clock,
     db::{DbError, messages::Message, together::Together},
     tick::received,
 };
@@ -33,7 +32,7 @@ impl Worker {
         let mut text = first.text.len();
         for message in db.waiting_behind(first, MOST - 1).await? {
             text += message.text.len();
-            let ready = clock::until(message.claimable_at) == 0
+            let ready = db.until(message.claimable_at) == 0
                 && !db.waits_for_files(message.id).await?
                 && message.sandbox == first.sandbox
                 && text <= MAX_TEXT;

@@ -184,3 +184,27 @@ fn a_command_that_only_looks_starts_nothing_that_waits() {
     );
     server.assert_nothing_left();
 }
+
+/// As at a boot that is faster than the network's file system: a service manager starts it again after 7.
+#[test]
+fn a_folder_of_the_store_that_is_not_there_yet_is_waited_for_by_starting_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("not mounted");
+    let address = format!("file://{}", store.display()).replace(' ', "%20");
+    let mut server = Server::simulated(PROGRAM).env("MAYFLY__STORE__URL", &address);
+    let output = server.mayfly(&["serve", "--simulate"]);
+    refused(
+        &output,
+        7,
+        &[store.to_str().expect("UTF-8"), "mount it", "store.url"],
+    );
+    let unit = include_str!("../../../deploy/systemd/mayfly.service");
+    let line = unit
+        .lines()
+        .find(|line| line.starts_with("RestartPreventExitStatus="));
+    let codes = line.expect("it names codes").split(['=', ' ']);
+    assert!(codes.skip(1).all(|code| code != "7"), "{line:?}");
+    std::fs::create_dir(&store).expect("a folder");
+    server.start();
+    assert!(server.stop().success(), "{}", server.log());
+}

@@ -136,7 +136,8 @@ fn rb_03_what_may_have_had_effects_outside_runs_again_only_when_a_person_says_so
     scene.end();
 }
 
-/// Suspects run one at a time: the message that takes the server down parks alone.
+/// All that ran is suspect. What was there twice runs as the only suspect, so the message that takes the server down
+/// parks alone.
 #[test]
 fn qu_a_suspect_runs_alone() {
     let mut scene = Scene::new();
@@ -154,18 +155,19 @@ fn qu_a_suspect_runs_alone() {
     for attempt in 1..3 {
         scene.server.start();
         scene.until_running(&poison);
-        let open = scene
-            .server
-            .sql("SELECT count(*) FROM ticks WHERE outcome IS NULL");
-        assert_eq!(open, "1", "suspects run alone");
         assert_eq!(scene.of(&poison, "attempts"), attempt.to_string());
+        if attempt == 2 {
+            let open = "SELECT count(*) FROM ticks WHERE outcome IS NULL";
+            assert_eq!(scene.server.sql(open), "1", "a suspect runs beside it");
+        }
         scene.server.kill();
     }
     scene.server.start();
     scene.assert_one(&poison, "parked", "notice");
     for posted in &harmless {
         scene.assert_one(posted, "answered", "answer");
-        assert_eq!(scene.of(posted, "attempts"), "1");
+        let attempts = scene.of(posted, "attempts");
+        assert!(["1", "2"].contains(&attempts.as_str()), "{attempts}");
     }
     assert_eq!(scene.say("cat first"), "one");
     scene.end();

@@ -1,7 +1,10 @@
 //! Who comes first migrates, after a trial and a copy; who is too old is told so.
 
+use std::time::Duration;
+
 use mayfly_orchestrator::db::{Db, Place, Server, installation::Binding};
 use mayfly_tests::{engine::run, postgres};
+use tokio::time::timeout;
 
 use super::{open, place};
 
@@ -87,6 +90,28 @@ async fn up_01_an_upgrade_is_tried_and_copied_before_it_changes_anything() {
         .unwrap()
         .close()
         .await;
+    postgres::forget(folder.path());
+}
+
+/// Workers of the release before write while it is upgraded; each waits for the other's transaction as a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn up_01_an_upgrade_takes_its_turn_among_the_writers() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = fresh(folder.path()).await;
+    let worker = open(&url).await;
+    postgres::sql(folder.path(), OLDER);
+    let server = Server::parse(&url, None).unwrap();
+    let place = Place::Postgres(server.with_copies_in(folder.path(), Some(OURS)));
+    let writes = worker.begin().await.unwrap();
+    let during = timeout(Duration::from_secs(3), Db::open(&place)).await;
+    assert!(during.is_err(), "it has upgraded while another one writes");
+    let there = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'forgiven'";
+    assert_eq!(postgres::sql(folder.path(), there), "0");
+    drop(writes);
+    Db::open(&place).await.unwrap().close().await;
+    assert_eq!(postgres::sql(folder.path(), there), "1");
+    worker.outlast_writers().await.unwrap();
+    worker.close().await;
     postgres::forget(folder.path());
 }
 

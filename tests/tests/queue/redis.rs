@@ -12,7 +12,7 @@ use mayfly_orchestrator::{
     queue::{BEAT, Queue, QueueError, Redis, Room, redis::LEASE},
     worker::Identity,
 };
-use mayfly_tests::redis_server::RedisServer;
+use mayfly_tests::redis_server::{RedisCluster, RedisServer};
 use rand::seq::IndexedRandom as _;
 
 use super::{NOTHING, PATIENCE, nothing_is_there, now, on, take, take_in, work};
@@ -474,4 +474,50 @@ async fn a_clusters_node_takes_it() {
     queue.offer(&[now(&lane)]).await.unwrap();
     assert_eq!(take(&queue).await, lane.lane);
     queue.done(lane.lane, None).await.unwrap();
+}
+
+/// All keys are in one slot: whichever node is named, the one that has it is asked, also after the slot was moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_of_three_is_used_by_the_address_of_any_of_its_nodes() {
+    let cluster = RedisCluster::start();
+    let key = "{mayfly:test}:work";
+    let room = Room::for_all();
+    let open = |url: &str, worker: &str| {
+        let id = worker.to_owned();
+        Redis::open(url, "test", Identity { id, epoch: 1 }).unwrap()
+    };
+    let queues: Vec<Redis> = cluster
+        .urls()
+        .iter()
+        .enumerate()
+        .map(|(number, url)| open(url, &format!("w{number}")))
+        .collect();
+    let rung = work("ada");
+    for taker in &queues {
+        // Whoever waits is woken, and asks again where the keys are.
+        let began = Instant::now();
+        let offered = async {
+            tokio::time::sleep(NOTHING).await;
+            queues[0].offer(&[now(&rung)]).await.unwrap();
+        };
+        let (taken, ()) = tokio::join!(taker.take(&room), offered);
+        assert_eq!(taken.unwrap().lane, rung.lane);
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            began.elapsed()
+        );
+        taker.beat().await.unwrap();
+        taker.done(rung.lane, None).await.unwrap();
+    }
+    let kept = work("bob");
+    queues[0].offer(&[now(&kept)]).await.unwrap();
+    let owner = cluster.owner(key);
+    for step in 1..3 {
+        cluster.move_slot(key, (owner + step) % 3);
+        for taker in &queues {
+            assert_eq!(take(taker).await, kept.lane);
+            taker.done(kept.lane, Some(now(&kept))).await.unwrap();
+        }
+    }
 }

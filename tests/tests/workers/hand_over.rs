@@ -183,3 +183,27 @@ fn an_agent_goes_on_on_a_machine_that_has_never_seen_it() {
     assert!(shown.contains(r#""text":"first\n""#), "{shown}");
     assert!(second.stop().success());
 }
+
+/// What may run is not before a time by the database's clock, whatever the host says whose process took it in.
+#[test]
+fn a_host_whose_clock_is_ahead_delays_no_message() {
+    let fleet = Fleet::new();
+    let mut worker = fleet.process("worker");
+    worker.start();
+    let mut ahead = fleet
+        .process("bot")
+        .env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1")
+        .env("FAKETIME", "+300s")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    ahead.start();
+    let agent = ahead.agent();
+    let message = post(&ahead, &agent, "echo here");
+    let host = fleet.sql(
+        "SELECT created_at - EXTRACT(EPOCH FROM clock_timestamp()) * 1000 > 200000 FROM messages",
+    );
+    assert_eq!(host, "t", "the clock is ahead");
+    let outcome = format!("SELECT outcome FROM messages WHERE id = '{message}'");
+    fleet.until_sql(&worker, &outcome, "answered");
+    assert!(ahead.stop().success());
+    assert!(worker.stop().success());
+}

@@ -189,3 +189,28 @@ fn ev_08_one_process_speaks_with_a_platform_and_the_next_takes_over() {
     assert!(first.stop().success());
     assert!(worker.stop().success());
 }
+
+/// One process speaks with all platforms: a bot for another one's token waits, and says what that means.
+#[test]
+fn ev_08_a_bot_with_another_token_says_that_nobody_speaks_by_it() {
+    let fleet = Fleet::new();
+    let telegram = FakeTelegram::start();
+    let mut first = fleet.bot(&telegram.url());
+    first.start();
+    fleet.until_sql(&first, "SELECT count(*) FROM holds", "2");
+    let mut other = fleet.bot(&telegram.url()).env(
+        "TELEGRAM_BOT_TOKEN",
+        "4200000002:AAFake-other_of_nobody_0123456789abcdef",
+    );
+    other.start();
+    other.until("it says what is missing", || {
+        let log = other.log();
+        match log.contains("until then nobody speaks by its token of telegram") {
+            true => Ok(()),
+            false => Err(log),
+        }
+    });
+    assert!(!other.log().contains("AAFake"), "{}", other.log());
+    assert!(other.stop().success());
+    assert!(first.stop().success());
+}

@@ -14,13 +14,16 @@ use tokio::process::Command;
 
 use super::{
     super::{DbError, copy, error::reason, installation::version, place::Server},
-    Refused,
+    Refused, WRITERS,
 };
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
 
 /// Held by the one process that upgrades.
 const ALONE: &str = "SELECT pg_advisory_lock(7521962890042319)";
+/// [`WRITERS`] for as long as the connection lives: workers of the release before write in between, and would each
+/// have a lock that the other one wants.
+const WRITE_ALONE: &str = "SELECT pg_advisory_lock(7521962890042318)";
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
 /// The connection is of no use after it but to be closed.
@@ -49,6 +52,10 @@ pub(super) async fn bring_up_to_date(
         ignore_missing: true,
         ..Migrator::DEFAULT
     };
+    if !pending.is_empty() {
+        // Let go when the connection is closed.
+        connection.execute(WRITE_ALONE).await?;
+    }
     run.run(connection).await.map_err(|error| match error {
         MigrateError::VersionMismatch(number) => {
             let database = server.database().to_owned();
@@ -59,6 +66,31 @@ pub(super) async fn bring_up_to_date(
         }
         other => DbError::from(tables(server, other.to_string())),
     })
+}
+
+/// How many migrations are done, and how many the next start does; refused where that start would be.
+pub(super) async fn compare(
+    connection: &mut AnyConnection,
+    server: &Server,
+) -> Result<(usize, usize), DbError> {
+    let applied = applied(connection).await?;
+    if applied
+        .iter()
+        .any(|number| !MIGRATIONS.version_exists(*number))
+    {
+        newer(connection, server).await?;
+    }
+    let pending = MIGRATIONS
+        .iter()
+        .filter(|migration| !applied.contains(&migration.version));
+    let pending = pending.count();
+    let may = "SELECT CASE WHEN has_schema_privilege(current_schema(), 'CREATE') THEN 1 ELSE 0 END";
+    let row = sqlx::query(may).fetch_one(connection).await?;
+    if pending > 0 && row.try_get::<i64, _>(0)? == 0 {
+        let reason = "it may not make tables in the schema".to_owned();
+        return Err(tables(server, reason).into());
+    }
+    Ok((applied.len(), pending))
 }
 
 fn tables(server: &Server, reason: String) -> Refused {
@@ -110,6 +142,7 @@ async fn try_out(
     server: &Server,
 ) -> Result<(), DbError> {
     let mut trial = connection.begin().await?;
+    trial.execute(WRITERS).await?;
     for migration in pending {
         let tried = trial.execute(migration.sql.clone()).await;
         tried.map_err(|error| {

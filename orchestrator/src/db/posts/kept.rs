@@ -107,7 +107,7 @@ pub(super) async fn forget_files(
 }
 
 pub(super) async fn grow(
-    tx: &mut AnyConnection,
+    tx: &mut Tx,
     message: MessageId,
     text: Option<&str>,
     after: Duration,
@@ -119,9 +119,9 @@ pub(super) async fn grow(
     )
     .bind(message.to_string())
     .bind(text)
-    .bind(clock::unix_ms() + after.as_millis() as i64)
+    .bind(tx.now() + after.as_millis() as i64)
     .bind("\n")
-    .execute(tx)
+    .execute(&mut **tx)
     .await?;
     Ok(())
 }

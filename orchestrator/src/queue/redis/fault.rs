@@ -12,6 +12,8 @@ pub(super) enum Fault {
     Memory,
     Replica,
     Loading,
+    Moving,
+    ClusterDown(String),
     Tls(String),
     Silent(String),
     Other(String),
@@ -26,6 +28,8 @@ impl Fault {
             Some("OOM") => return Fault::Memory,
             Some("READONLY") => return Fault::Replica,
             Some("LOADING") => return Fault::Loading,
+            Some("ASK" | "TRYAGAIN") => return Fault::Moving,
+            Some("CLUSTERDOWN") => return Fault::ClusterDown(said),
             _ => {}
         }
         match error.kind() {
@@ -50,6 +54,12 @@ impl Fault {
             }
             Fault::Replica => "is a read-only replica: name its primary in [queue] url".into(),
             Fault::Loading => "is still reading its file after a start: wait".into(),
+            Fault::Moving => {
+                "is giving this installation's keys to another node of its cluster: wait".into()
+            }
+            Fault::ClusterDown(said) => format!(
+                "is in a cluster that is down ({said}): see `redis-cli --cluster check` for what it lacks"
+            ),
             Fault::Tls(said) => format!(
                 "has a certificate that is not trusted ({said}): name its authority's file by SSL_CERT_FILE"
             ),

@@ -32,8 +32,7 @@ impl Docker {
     pub(super) async fn paths(&self) -> Result<&Paths, BackendError> {
         self.paths
             .get_or_try_init(|| async {
-                let ours = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-                let Some(id) = own_container(&ours) else {
+                let Some(id) = own_container(&mounts()) else {
                     return Ok(Paths::Same);
                 };
                 let client = self.client().await?;
@@ -102,6 +101,21 @@ impl Paths {
         }
         Ok(seen)
     }
+}
+
+/// Whether this process runs in a container and sees the processes of the host, as a worker in a container
+/// has to: then sandboxes are containers beside its own. In one that has an engine inside they are in it.
+pub(crate) fn is_beside_sandboxes() -> bool {
+    let mount_namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt"));
+    let sees_host = match (mount_namespace("1"), mount_namespace("self")) {
+        (Ok(first), Ok(own)) => first != own,
+        _ => false,
+    };
+    sees_host && own_container(&mounts()).is_some()
+}
+
+fn mounts() -> String {
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
 }
 
 /// The id of the container this process runs in, from its table of mounts.

@@ -14,6 +14,7 @@ use mayfly_orchestrator::{
     },
     snapshot::LayerSize,
     tick::{Changes, EndedBadly, TickOutcome, destroy, state::Again},
+    worker::suspects::Suspect,
 };
 
 use super::{
@@ -39,6 +40,7 @@ pub(super) struct Job {
     pub(super) tick: TickId,
     pub(super) claim: Option<Box<Claim>>,
     pub(super) sandbox: Option<TickId>,
+    suspect: Option<Suspect>,
     begun: Duration,
     stage: Stage,
 }
@@ -69,6 +71,7 @@ impl World<'_> {
             tick: TickId::new(),
             claim: None,
             sandbox: None,
+            suspect: None,
             begun: Duration::ZERO,
             stage: Stage::Looking,
         };
@@ -111,7 +114,7 @@ impl World<'_> {
         let Some(next) = next else {
             return self.give_back(worker, job, None);
         };
-        let early = clock::until(next.claimable_at);
+        let early = self.workers[worker].db.until(next.claimable_at);
         if early > 0 {
             let pause = Duration::from_millis(early as u64);
             return self.give_back(worker, job, Some(pause));
@@ -120,9 +123,11 @@ impl World<'_> {
             return self.give_back(worker, job, Some(SOON));
         }
         if next.attempts > 0 {
-            match self.workers[worker].suspect {
-                Some(_) => return self.give_back(worker, job, Some(SOON)),
-                None => self.workers[worker].suspect = Some(job),
+            let Some(suspect) = self.workers[worker].suspects.admit(next.attempts) else {
+                return self.give_back(worker, job, Some(SOON));
+            };
+            if let Some(found) = self.job(worker, job) {
+                found.suspect = Some(suspect);
             }
         }
         let together = Together {
@@ -337,8 +342,9 @@ impl World<'_> {
         let Some(done) = self.workers[worker].jobs.remove(&job) else {
             return;
         };
-        let giver = &mut self.workers[worker];
-        giver.suspect.take_if(|suspect| *suspect == job);
+        if let Some(suspect) = done.suspect.filter(|_| done.claim.is_some()) {
+            suspect.ended();
+        }
         // Where the database does not say whose lane it is, nothing is said.
         let again = again.filter(|_| self.reaches_database(worker));
         self.meet_queue(worker);

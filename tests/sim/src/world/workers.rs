@@ -13,12 +13,12 @@ use mayfly_orchestrator::{
     },
     queue::{BEAT, Lanes, Queue as _, Room},
     trouble::Trouble,
-    worker::Identity,
+    worker::{Identity, suspects::Suspects},
 };
 
 use super::{
     Event, Ms, Server, World,
-    database::Ask,
+    database::{ATTEMPTS, Ask},
     jobs::{Job, JobId},
     time::Clock,
 };
@@ -75,8 +75,8 @@ pub(super) struct Worker {
     began: Duration,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) next_job: JobId,
-    /// The job that runs what was interrupted before.
-    pub(super) suspect: Option<JobId>,
+    /// Jobs that run what was interrupted before.
+    pub(super) suspects: Suspects,
     wait: u64,
 }
 
@@ -101,7 +101,7 @@ impl Worker {
             began: Duration::ZERO,
             jobs: BTreeMap::new(),
             next_job: 0,
-            suspect: None,
+            suspects: Suspects::new(ATTEMPTS),
             wait: 0,
         }
     }
@@ -379,7 +379,7 @@ impl World<'_> {
         dying.up = false;
         dying.paused = None;
         dying.held.clear();
-        dying.suspect = None;
+        dying.suspects = Suspects::new(ATTEMPTS);
         dying.lanes = None;
         dying.remote = None;
         for job in std::mem::take(&mut dying.jobs).into_values() {
