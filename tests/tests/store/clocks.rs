@@ -6,7 +6,7 @@ use mayfly_orchestrator::clock::{
     unix_ms,
 };
 
-use crate::{Shared, shared_world};
+use crate::{Shared, keeping::age, shared_world};
 
 const TWO_DAYS_MS: i64 = 2 * 24 * 60 * 60 * 1000;
 
@@ -54,6 +54,9 @@ async fn what_a_host_two_days_behind_has_stored_is_young_for_all() {
     let name = format!("blobs/{}/{reply}", &reply.as_str()[..2]);
     tools.db.doom(&[name]).await.expect("marked");
     clock_says(now);
+    // As a file it is old enough: its row says that it may be named for a day.
+    let kept = world.data_dir().join("blobs");
+    age(&kept.join(&uploaded.as_str()[..2]).join(uploaded.as_str()));
     assert_eq!(world.gc().await.blobs, 0);
     assert_eq!(tools.travel.sweep().await.expect("swept"), 0);
     for hash in [&uploaded, &reply] {
