@@ -11,7 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mayfly_orchestrator::db::{Place, Server};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What tells tests of PostgreSQL.
@@ -23,19 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[allow(clippy::disallowed_methods)]
 pub fn wanted() -> bool {
     std::env::var(VARIABLES[0]).is_ok_and(|kind| kind == "postgres")
-}
-
-/// Where the rows of a data dir are, as this run wants it; a database is made for it.
-pub fn place(data_dir: &Path) -> Place {
-    match wanted() {
-        true => on_postgres(data_dir),
-        false => Place::embedded(data_dir),
-    }
-}
-
-/// The same on PostgreSQL, whatever this run wants.
-pub fn on_postgres(data_dir: &Path) -> Place {
-    Place::Postgres(Server::parse(&url_of(data_dir), None).expect("an address"))
 }
 
 /// The address of a data dir's database, which is made where it is not there.
@@ -101,7 +87,8 @@ fn url(folder: &Path, port: Option<u16>, database: &str) -> String {
     format!("postgres:///{database}?host={host}&user=mayfly{port}")
 }
 
-fn psql(url: &str, query: &str) -> String {
+/// [`asked`], where it must answer.
+pub fn psql(url: &str, query: &str) -> String {
     asked(url, query).unwrap_or_else(|said| panic!("psql {url} {query}: {said}"))
 }
 

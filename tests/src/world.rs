@@ -10,6 +10,7 @@ use mayfly_orchestrator::{
     agent::profile::{Profile, Profiles, SHELL},
     clock::Lease,
     command::{Commands, NewAgent, RequestError, Send},
+    db::{Place, Server},
     depot::StoreConfig,
     inbox::route::Accesses,
     outbox::Platforms,
@@ -34,12 +35,24 @@ use crate::{engine, postgres};
 /// Longest a test waits for one message.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Where the rows of a world are.
+pub enum Rows {
+    /// Where this run wants them.
+    AsWanted,
+    /// On PostgreSQL, whatever this run wants: several could share them.
+    OnPostgres,
+    /// In the PostgreSQL database at this address.
+    At(String),
+}
+
 /// What a world may differ in.
 pub struct Setup {
     /// Ceilings of the `shell` profile.
     pub limits: Limits,
     /// Who has work is told by this.
     pub queue: QueueConfig,
+    /// Where its rows are.
+    pub rows: Rows,
     /// Where layers go.
     pub store: StoreConfig,
     /// Limits of the worker.
@@ -56,8 +69,6 @@ pub struct Setup {
     pub platforms: Vec<Arc<dyn Platform>>,
     /// Who may speak there.
     pub accesses: Accesses,
-    /// The rows are on PostgreSQL, whatever this run wants: several could share them.
-    pub on_postgres: bool,
 }
 
 impl Default for Setup {
@@ -68,6 +79,7 @@ impl Default for Setup {
                 ..Limits::default()
             },
             queue: QueueConfig::default(),
+            rows: Rows::AsWanted,
             store: StoreConfig::default(),
             worker: WorkerConfig {
                 grace_s: 5,
@@ -82,7 +94,6 @@ impl Default for Setup {
             docker_host: None,
             platforms: Vec::new(),
             accesses: Accesses::default(),
-            on_postgres: false,
         }
     }
 }
@@ -93,6 +104,8 @@ pub struct World {
     supervisor: Supervisor,
     folder: Option<TempDir>,
     data_dir: PathBuf,
+    /// Of its PostgreSQL database.
+    url: Option<String>,
     real: bool,
 }
 
@@ -163,14 +176,20 @@ impl World {
         let mut profiles = Profiles::default();
         profiles.0.insert(SHELL.to_owned(), shell);
         profiles.0.extend(setup.profiles);
+        let url = match setup.rows {
+            Rows::At(url) => Some(url),
+            Rows::OnPostgres => Some(postgres::url_of(&data_dir)),
+            Rows::AsWanted => postgres::wanted().then(|| postgres::url_of(&data_dir)),
+        };
+        let database = match &url {
+            Some(url) => Place::Postgres(Server::parse(url, None).expect("an address")),
+            None => Place::embedded(&data_dir),
+        };
         let service = Service::start(Parts {
             data_dir: data_dir.clone(),
             queue: setup.queue,
             store: setup.store,
-            database: match setup.on_postgres {
-                true => postgres::on_postgres(&data_dir),
-                false => postgres::place(&data_dir),
-            },
+            database,
             worker: setup.worker,
             disk: setup.disk,
             attachments: setup.attachments,
@@ -196,6 +215,7 @@ impl World {
             supervisor,
             folder: Some(folder),
             data_dir,
+            url,
             real,
         }
     }
@@ -222,17 +242,23 @@ impl World {
 
     /// Asks the database.
     pub fn sql(&self, query: &str) -> String {
-        engine::sql(&self.data_dir.join("mayfly.db"), query)
+        match &self.url {
+            Some(url) => postgres::psql(url, query),
+            None => engine::sql(&self.data_dir.join("mayfly.db"), query),
+        }
     }
 
     /// Changes the database, as time or another program would have.
     pub fn change(&self, statement: &str) {
-        engine::change(&self.data_dir.join("mayfly.db"), statement)
+        match &self.url {
+            Some(url) => drop(postgres::psql(url, statement)),
+            None => engine::change(&self.data_dir.join("mayfly.db"), statement),
+        }
     }
 
     /// From now on rows of this table that are like this cannot be written; `NEW` is the row.
     pub fn refuse(&self, table: &str, when: &str) {
-        self.change(&match postgres::wanted() {
+        self.change(&match self.url.is_some() {
             true => format!(
                 "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
                    'BEGIN RAISE EXCEPTION ''no''; END';
@@ -248,7 +274,7 @@ impl World {
 
     /// Takes [`World::refuse`] back.
     pub fn refuse_no_more(&self, table: &str) {
-        self.change(&match postgres::wanted() {
+        self.change(&match self.url.is_some() {
             true => format!("DROP TRIGGER poison ON {table}"),
             false => "DROP TRIGGER poison".to_owned(),
         });

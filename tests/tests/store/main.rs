@@ -15,7 +15,7 @@ use std::{fs, path::Path};
 use mayfly_orchestrator::{depot::StoreConfig, sandbox::fake::Fake, view::MessageView};
 use mayfly_tests::{
     s3_server::S3Server,
-    world::{Setup, World},
+    world::{Rows, Setup, World},
 };
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -83,7 +83,7 @@ fn newest_object(world: &World) -> String {
 async fn shared_world(store: StoreConfig) -> World {
     let setup = Setup {
         store,
-        on_postgres: true,
+        rows: Rows::OnPostgres,
         ..Setup::default()
     };
     World::fake(setup, Fake::new).await
