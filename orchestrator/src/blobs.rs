@@ -327,11 +327,14 @@ impl Incoming {
         self.upload.complete().await?;
         crate::faults::point("blob.whole");
         make_young(self.aside.path.clone(), self.blobs.now().await).await?;
-        // Over an equal one too: nobody knows whether its name is on the disk yet.
-        let _naming = self.blobs.names.read().await;
-        let store = &self.blobs.store;
-        store.rename(&self.aside.key, &key(&hash)).await?;
-        sync(self.blobs.folder.clone()).await?;
+        {
+            // Over an equal one too: nobody knows whether its name is on the disk yet.
+            let _naming = self.blobs.names.read().await;
+            let store = &self.blobs.store;
+            store.rename(&self.aside.key, &key(&hash)).await?;
+            sync(self.blobs.folder.clone()).await?;
+        }
+        // It is young: nobody removes it while the layer store takes its time.
         if let Some(travel) = &self.blobs.shared {
             let place = self.blobs.folder.join(key(&hash).as_ref());
             travel.put_blob(&hash, self.size, &place).await?;

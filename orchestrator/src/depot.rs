@@ -35,6 +35,9 @@ use crate::{
     snapshot::{StoreError, oci::OciError},
 };
 
+/// So often an object is unpacked in vain until it counts as lost.
+pub(crate) const TRIES: u32 = 3;
+
 /// Why something did not get into the layer store, or out of it.
 #[derive(Debug, thiserror::Error)]
 pub enum DepotError {
@@ -126,16 +129,16 @@ pub enum DepotError {
 }
 
 impl DepotError {
-    /// Whether nobody has it, or what there is of it is good for nothing: whoever reads it later gets no more.
+    /// Whether nobody has it, or what there is of it is good for nothing: whoever reads it later gets no more. What
+    /// comes with other bytes than were put may have been cut on its way.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(
-            self,
+        match self {
             DepotError::Lacks { .. }
-                | DepotError::Wrong { .. }
-                | DepotError::Unusable { .. }
-                | DepotError::Elsewhere { .. }
-                | DepotError::Store(StoreError::Missing { .. })
-        )
+            | DepotError::Elsewhere { .. }
+            | DepotError::Store(StoreError::Missing { .. }) => true,
+            DepotError::Unusable { tries, .. } => *tries >= TRIES,
+            _ => false,
+        }
     }
 
     /// Whether the store itself is at fault, so that waiting may help.

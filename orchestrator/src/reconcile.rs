@@ -228,7 +228,8 @@ pub async fn orphans(tools: &Tools) -> Result<Vec<AgentId>, TickError> {
 async fn has_ended(tools: &Tools, tick: &Tick) -> bool {
     let ours = !tools.db.is_shared() || tick.worker == tools.owner.worker;
     let by_itself = clock::boot_time().saturating_sub(tools.began) > ENDS_BY_ITSELF;
-    !ours || by_itself || tools.backend.remove(&tick.names, SHORTLY).await.is_ok()
+    let removed = tokio::time::timeout(SHORTLY, tools.backend.remove(&tick.names, SHORTLY));
+    !ours || by_itself || matches!(removed.await, Ok(Ok(_)))
 }
 
 /// Removes the sandboxes of closed ticks, then what they wrote. One that cannot be removed does

@@ -100,6 +100,7 @@ impl Service {
         backup::restore::tidy(&parts.data_dir)?;
         let bound = home::bind_engine(&db, &at_home, &parts, &id).await?;
         let engine = BoundEngine::new(parts.backend.clone(), db.clone(), id.clone(), bound);
+        assemble::store_is_there(&parts.store)?;
         let leased = clock::boot_time();
         let identity = home::begin_epoch(&db, &parts, id).await?;
         if parts.role.has_engine() && at_home.engine_id.is_none() {

@@ -105,7 +105,7 @@ async fn answered_although_frozen_at(point: &'static str) -> u32 {
         world.sql("SELECT group_concat(outcome, ' ') FROM (SELECT outcome FROM ticks ORDER BY id)");
     assert_eq!(ticks, "interrupted done");
     let told = world.sql("SELECT notice FROM ticks WHERE outcome = 'interrupted'");
-    assert!(told.contains("could not renew its lease"), "{told}");
+    assert!(told.contains("let go of its sandboxes"), "{told}");
     let made = READY.load(Ordering::SeqCst);
     world.end().await;
     made

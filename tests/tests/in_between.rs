@@ -47,6 +47,7 @@ fn store_anew() {
     };
     let stored = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
             .build()
             .unwrap();
         runtime.block_on(blobs.put(content.to_vec())).unwrap();

@@ -210,13 +210,7 @@ impl Layout<'_> {
                     open.push(style);
                 }
                 Inline::Close(_) => {
-                    let after = &inlines[n + 1..];
-                    let next = after.iter().find(|i| !matches!(i, Inline::Close(_)));
-                    let after = match next {
-                        // A joiner comes between.
-                        Some(Inline::Open(_)) => Some('a'),
-                        _ => first_char(after),
-                    };
+                    let after = after_end(&inlines[n + 1..]);
                     let link = n > 0 && inlines[n - 1].ends_a_link();
                     self.end_style(after, link);
                     open.pop();
@@ -443,7 +437,7 @@ impl Layout<'_> {
 }
 
 /// Whether Markdown sees no mark between these two.
-fn loses_mark(outside: Option<char>, inside: Option<char>) -> bool {
+pub(super) fn loses_mark(outside: Option<char>, inside: Option<char>) -> bool {
     let Some(inside) = inside else {
         return false;
     };
@@ -451,8 +445,17 @@ fn loses_mark(outside: Option<char>, inside: Option<char>) -> bool {
     inside.is_whitespace() || (!inside.is_alphanumeric() && outside.is_some_and(letter))
 }
 
+/// What stands behind the end of a style.
+pub(super) fn after_end(after: &[Inline]) -> Option<char> {
+    match after.iter().find(|i| !matches!(i, Inline::Close(_))) {
+        // A joiner comes between.
+        Some(Inline::Open(_)) => Some('a'),
+        _ => first_char(after),
+    }
+}
+
 /// The first character that these begin with when written, apart from marks.
-fn first_char(inlines: &[Inline]) -> Option<char> {
+pub(super) fn first_char(inlines: &[Inline]) -> Option<char> {
     inlines.iter().find_map(|inline| match inline {
         Inline::Text(text) if super::url::bare(text).is_some() => Some('<'),
         Inline::Text(text) => text.chars().next(),
@@ -542,7 +545,7 @@ fn cell_text(cell: &[Inline]) -> String {
 }
 
 impl Inline {
-    fn ends_a_link(&self) -> bool {
+    pub(super) fn ends_a_link(&self) -> bool {
         matches!(self, Inline::Close(Style::Link(_)))
     }
 }

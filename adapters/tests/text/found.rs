@@ -56,6 +56,22 @@ fn what_stands_before_a_line_of_html_makes_no_code() {
 }
 
 #[test]
+fn marks_in_cells_are_marks() {
+    for cell in [
+        "*&#10;*",
+        "**a**b",
+        "x*.a*",
+        "*a***b**",
+        "*[x](https://x.io)*b",
+        "> - 1. a",
+    ] {
+        check(&format!(
+            "| a | b |\n|-|-|\n| c | d |\n{cell}\n| {cell} | {cell} |\n"
+        ));
+    }
+}
+
+#[test]
 fn a_bracket_before_code_begins_no_link() {
     for source in ["[```](<br>```", "[`](<https://x.io>)`", "a [b] `](c)`"] {
         check(source);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sqlx::{AnyConnection, Row as _};
 
 use super::{Db, DbError, Tx, installation::Binding, query};
-use crate::{sandbox::Names, worker::Identity};
+use crate::{clock::LEASE, sandbox::Names, worker::Identity};
 
 /// How long past its lease a worker is left alone: it may have been told late that it has one.
 const PAST: Duration = Duration::from_secs(5);
@@ -206,7 +206,7 @@ impl Db {
             return Ok(None);
         }
         let sql = format!(
-            "SELECT {} - COALESCE(seen_at, expires_at) FROM workers WHERE id = $1",
+            "SELECT {}, COALESCE(seen_at, 0), expires_at FROM workers WHERE id = $1",
             self.dialect.now()
         );
         let row = query(sqlx::AssertSqlSafe(sql))
@@ -214,8 +214,13 @@ impl Db {
             .fetch_optional(self.reader())
             .await?;
         let Some(row) = row else { return Ok(None) };
-        let ms: i64 = row.try_get(0)?;
-        Ok(Some(Duration::from_millis(ms.max(0).unsigned_abs())))
+        let (now, seen, expires): (i64, i64, i64) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        // Older versions renew their lease, and do not say when.
+        let heard = seen.max(expires - LEASE.as_millis() as i64);
+        Ok(Some(Duration::from_millis(
+            (now - heard).max(0).unsigned_abs(),
+        )))
     }
 
     /// Renews the one lease a worker holds for all it does. False if its epoch is over: it was started

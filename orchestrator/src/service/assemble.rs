@@ -97,7 +97,7 @@ impl Ground {
             host_disk.clone(),
         );
         let making = Arc::default();
-        let objects = open_store(&parts.store, trouble)?;
+        let objects = Objects::open(&parts.store, trouble).map_err(StartError::Depot)?;
         let travel = Travel::new(
             db.clone(),
             store.clone(),
@@ -146,14 +146,15 @@ impl Ground {
     }
 }
 
-/// A folder that is not mounted yet is no fault of the configuration: the next start finds it.
-fn open_store(config: &StoreConfig, trouble: &Trouble) -> Result<Option<Objects>, StartError> {
+/// A folder that is not mounted yet is no fault of the configuration: the next start finds it. Looked at before
+/// this start counts as one, since others leave to a worker that starts what its last start ran.
+pub(super) fn store_is_there(config: &StoreConfig) -> Result<(), StartError> {
     let url = Url::parse(&config.url).ok();
     let folder = url.filter(|url| url.scheme() == "file");
     let folder = folder.and_then(|url| url.to_file_path().ok());
     match folder.filter(|path| !path.exists()) {
         Some(path) => Err(StartError::NoStore { path }),
-        None => Objects::open(config, trouble).map_err(StartError::Depot),
+        None => Ok(()),
     }
 }
 

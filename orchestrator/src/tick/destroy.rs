@@ -205,7 +205,6 @@ fn judge(error: &TickError) -> EndedBadly {
         }
         TickError::Blobs(error) if error.is_away() => interrupted(&error.to_string(), Again::Free),
         TickError::NoRoom
-        | TickError::Stale
         | TickError::Depot(_)
         | TickError::Backend(
             BackendError::Down { .. } | BackendError::OtherEngine | BackendError::NoImage(_),

@@ -59,11 +59,13 @@ impl Worker {
                 }
                 self.part(&message, &profile).await?;
                 let together = self.together(&message, &profile).await?;
-                let again = self.run_tick(lane, *profile, image, &together).await?;
+                if !self.run_tick(lane, *profile, image, &together).await? {
+                    return Ok(Some(SOON));
+                }
                 if let Some(suspect) = suspect {
                     suspect.ended();
                 }
-                Ok(again)
+                Ok(Some(Duration::ZERO))
             }
         }
     }
@@ -140,13 +142,14 @@ impl Worker {
         Ok(Some(Duration::ZERO))
     }
 
+    /// False where nothing was claimed.
     async fn run_tick(
         &self,
         lane: AgentId,
         profile: Profile,
         image: Image,
         together: &Together,
-    ) -> Result<Again, DbError> {
+    ) -> Result<bool, DbError> {
         let db = &self.tools.db;
         let installation = self.tools.installation;
         let slots = crate::snapshot::Slot::defaults();
@@ -154,7 +157,7 @@ impl Worker {
             |layer: &mayfly_domain::LayerId| Names::of(installation, layer.as_str(), &slots);
         // Read before the claim: an error after it would leave the tick open.
         let Some(agent) = db.agent(lane).await? else {
-            return Ok(None);
+            return Ok(false);
         };
         let base = db.base(&agent.base).await?;
         let begun = clock::boot_time();
@@ -162,7 +165,7 @@ impl Worker {
         let claimed = db.claim(tick, lane, (&identity.id, identity.epoch), names, together);
         let claim = match claimed.await {
             Ok(Some(claim)) => claim,
-            Ok(None) => return Ok(Some(SOON)),
+            Ok(None) => return Ok(false),
             Err(error) => {
                 self.close_lost_claim(tick).await;
                 return Err(error);
@@ -192,7 +195,7 @@ impl Worker {
         }
         self.tools.keeper.touch(lane);
         self.bell.ring();
-        Ok(Some(Duration::ZERO))
+        Ok(true)
     }
 
     /// A claim that came back as an error may have been written; left open it would close the lane for ever.

@@ -12,7 +12,7 @@ use crate::{
     agent::profile::Profile,
     bases::BaseError,
     db::{DbError, agents::Agent, doomed::Kind, messages::Message},
-    depot::DepotError,
+    depot::{DepotError, TRIES},
     inbox::access::Verdict,
     observe,
     sandbox::{BackendError, Image},
@@ -74,8 +74,6 @@ const DOES_NOT_START: &str = "sandboxes of its image do not start: it goes on by
                               mended that";
 /// Whoever restarts, or was cut off for a moment, is back by then.
 const GONE: Duration = Duration::from_secs(2 * 60);
-/// So often an object is unpacked in vain until a person is asked.
-const TRIES: u32 = 3;
 const STORE_AWAY: &str = "the layer store does not answer: it goes on by itself once it does";
 
 impl Worker {

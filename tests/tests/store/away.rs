@@ -23,6 +23,21 @@ const REFUSED: &str = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r
     Content-Length: 71\r\nConnection: close\r\n\r\n\
     <Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>";
 
+/// Layers that were sealed, and packed or merged, since the process began.
+static SEALED: AtomicU32 = AtomicU32::new(0);
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+fn count_layers() {
+    mayfly_orchestrator::faults::watch(|point| {
+        let counted = match point {
+            "report.sealed" => &SEALED,
+            "depot.packed" | "merge.built" => &MADE,
+            _ => return,
+        };
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+}
+
 async fn until_ready(world: &World, wanted: Result<(), &str>) -> Vec<String> {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
@@ -43,6 +58,14 @@ async fn until_ready(world: &World, wanted: Result<(), &str>) -> Vec<String> {
     }
 }
 
+async fn until_more(counted: &AtomicU32, than: u32) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while counted.load(Ordering::SeqCst) <= than {
+        assert!(tokio::time::Instant::now() < deadline, "nothing is sealed");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 fn notices(world: &World) -> String {
     world.sql("SELECT count(*) FROM deliveries WHERE text LIKE '%layer store%'")
 }
@@ -56,9 +79,11 @@ async fn behind_a_cutter() -> (S3Server, Cutter, World) {
 
 /// What runs waits with its commit, what comes waits with its tick, and both go on.
 async fn waits_and_goes_on(break_it: impl Fn(&Cutter), mend_it: impl Fn(&Cutter), told: &str) {
+    count_layers();
     let (_server, cutter, world) = behind_a_cutter().await;
     let agent = world.shell().await;
     world.say(agent, "echo one > a").await;
+    let sealed = SEALED.load(Ordering::SeqCst);
     // The program runs, and meanwhile the store goes.
     let running = world.post(agent, "sleep 1; echo two > a; cat a").await;
     let phase = "SELECT count(*) FROM ticks WHERE outcome IS NULL AND phase = 'running'";
@@ -67,6 +92,7 @@ async fn waits_and_goes_on(break_it: impl Fn(&Cutter), mend_it: impl Fn(&Cutter)
     cutter.cut_all();
     let problems = until_ready(&world, Err(told)).await;
     assert!(!problems.concat().contains("secret"), "{problems:?}");
+    until_more(&SEALED, sealed).await;
     let other = world.shell().await;
     let waiting = world.post(other, "echo three").await;
     until_told(&world, &waiting).await;
@@ -261,7 +287,6 @@ async fn a_shared_folder_that_is_gone_is_not_made_anew() {
 /// Nothing is packed for a store that is away, nor merged to be thrown away again.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_packed_while_the_store_is_away() {
-    static MADE: AtomicU32 = AtomicU32::new(0);
     let shared = Shared::folder();
     let folder = folder(&shared);
     let world = world(shared.config()).await;
@@ -274,21 +299,18 @@ async fn nothing_is_packed_while_the_store_is_away() {
     let aside = aside.path().join("aside");
     std::fs::rename(folder, &aside).expect("it is ours");
     until_ready(&world, Err("the layer store")).await;
-    mayfly_orchestrator::faults::watch(|point| {
-        if ["depot.packed", "merge.built"].contains(&point) {
-            MADE.fetch_add(1, Ordering::SeqCst);
-        }
-    });
+    count_layers();
+    let made = MADE.load(Ordering::SeqCst);
     let tools = &world.service().worker().tools;
     let refused = tools.travel.put_layer(&layer.parse().expect("an id")).await;
     assert!(refused.expect_err("it is away").is_away());
     let refused = merging::merge(tools, agent).await;
     let refused = refused.expect_err("it is away").to_string();
     assert!(refused.contains("the layer store"), "{refused}");
-    assert_eq!(MADE.load(Ordering::SeqCst), 0);
+    assert_eq!(MADE.load(Ordering::SeqCst), made);
     std::fs::rename(&aside, folder).expect("it is ours");
     until_ready(&world, Ok(())).await;
     merging::merge(tools, agent).await.expect("it is back");
-    assert_eq!(MADE.load(Ordering::SeqCst), 2);
+    assert_eq!(MADE.load(Ordering::SeqCst), made + 2);
     world.end().await;
 }

@@ -51,11 +51,14 @@ async fn a_worker_that_ended_in_order_was_heard_of_a_moment_ago() {
     };
     let silence = async || db.silence("w").await.expect("asked");
     let minute = Duration::from_secs(60);
-    let long_ago = || engine::change(&file, "UPDATE workers SET seen_at = 1");
+    let long_ago = || engine::change(&file, "UPDATE workers SET seen_at = 1, expires_at = 1");
     assert!(silence().await.is_some_and(|silence| silence < minute));
     long_ago();
     assert!(silence().await.is_some_and(|silence| silence > minute));
     assert!(db.renew("w", epoch, LEASE).await.expect("renewed"));
+    assert!(silence().await.is_some_and(|silence| silence < minute));
+    // As an older version renews it.
+    engine::change(&file, "UPDATE workers SET seen_at = 1");
     assert!(silence().await.is_some_and(|silence| silence < minute));
     long_ago();
     db.end_worker("w", epoch).await.expect("ended");

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use mayfly_domain::{BaseId, LayerId, TickId};
+use mayfly_domain::{AgentId, BaseId, LayerId, TickId};
 use mayfly_orchestrator::depot::StoreConfig;
 
 use crate::{Shared, count, folder, until_base_stored, world};
@@ -40,19 +40,31 @@ async fn what_was_used_least_recently_leaves_the_disk_and_comes_back() {
         agents.push(agent);
     }
     let layers = world.data_dir().join("l");
-    let ids = world.sql("SELECT id FROM layers ORDER BY id");
-    let ids: Vec<&str> = ids.lines().collect();
-    // Two fit; the heads of agents that were busy lately stay all the same.
-    age(&layers.join(ids[1]));
+    let id = |agent: &AgentId| {
+        world.sql(&format!(
+            "SELECT s.layer FROM agents a JOIN snapshots s ON s.id = a.head WHERE a.id = '{agent}'"
+        ))
+    };
+    let ids: Vec<String> = agents.iter().map(id).collect();
+    // Two fit. The first is the oldest, and stays: it is the head of an agent that was busy lately.
+    age(&layers.join(&ids[0]));
+    age(&layers.join(&ids[0]));
+    age(&layers.join(&ids[1]));
     let rounds = world.sql("SELECT count(*) FROM layers WHERE stored_at IS NOT NULL");
     assert_eq!((count(&layers), rounds.as_str()), (3, "3"));
-    world.change("UPDATE ticks SET started_at = 1");
+    let busy = agents[0];
+    world.change(&format!(
+        "UPDATE ticks SET started_at = 1 WHERE agent <> '{busy}'"
+    ));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     while count(&layers) == 3 {
         assert!(tokio::time::Instant::now() < deadline, "nothing leaves");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(!layers.join(ids[1]).exists(), "the oldest use");
+    assert!(
+        !layers.join(&ids[1]).exists(),
+        "the oldest use of those that may leave"
+    );
     assert_eq!(count(&layers), 2, "and no more than had to");
     let reply = world.reply(agents[1], "cat f").await;
     assert!(reply.starts_with("1xx"));

@@ -2,6 +2,7 @@
 //! is a mention. Whether the block expands `<@U1>` is not documented; here it cannot.
 
 use super::{At, Flavour, Inline, JOINER, Style, Wrap, code, ticked};
+use crate::text::layout::{after_end, first_char, loses_mark};
 
 /// What a table block of Slack takes.
 const MAX_ROWS: usize = 100;
@@ -83,39 +84,73 @@ impl Flavour for SlackMarkdown {
 }
 
 impl SlackMarkdown {
+    /// Marks are held apart from what is beside them as everywhere ([`loses_mark`]).
     fn cell(&self, inlines: &[Inline]) -> String {
-        let mut cell = String::new();
-        // Nothing in a cell stands at a line's beginning.
-        let mut line = "|".to_owned();
-        let mut in_link = false;
-        for inline in inlines {
+        let mut cell = Cell::default();
+        for (n, inline) in inlines.iter().enumerate() {
+            let before = n.checked_sub(1).map(|n| &inlines[n]);
+            let after = &inlines[n + 1..];
             match inline {
-                Inline::Text(text) => {
-                    for (at, c) in text.char_indices() {
-                        let rest = &text[at + c.len_utf8()..];
-                        let place = At {
-                            line: &line,
-                            rest,
-                            in_link,
-                        };
-                        cell.push_str(&self.char(c, &place));
-                        line = c.to_string();
+                Inline::Text(text) => self.words(text, &mut cell),
+                Inline::Code(code) => {
+                    cell.add(&self.code_span(code).replace('|', "\\|"));
+                }
+                Inline::Url(url) => cell.add(&self.url(url)),
+                Inline::Break => cell.add(" "),
+                Inline::Open(style) => {
+                    cell.in_link |= matches!(style, Style::Link(_));
+                    if matches!(before, Some(Inline::Close(_))) {
+                        cell.add(JOINER);
+                    }
+                    cell.written.push_str(&self.style(style).open);
+                    let nested = matches!(before, Some(Inline::Open(_)));
+                    if !nested && loses_mark(cell.last, first_char(after)) {
+                        cell.add(JOINER);
                     }
                 }
-                Inline::Code(code) => cell.push_str(&self.code_span(code).replace('|', "\\|")),
-                Inline::Url(url) => cell.push_str(&self.url(url)),
-                Inline::Break => cell.push(' '),
-                Inline::Open(style) => {
-                    in_link |= matches!(style, Style::Link(_));
-                    cell.push_str(&self.style(style).open);
-                }
                 Inline::Close(style) => {
-                    in_link &= !matches!(style, Style::Link(_));
-                    cell.push_str(&self.style(style).close);
+                    cell.in_link &= !matches!(style, Style::Link(_));
+                    let inside = match before {
+                        Some(inline) if inline.ends_a_link() => Some(')'),
+                        Some(Inline::Close(_)) => None,
+                        _ => cell.last,
+                    };
+                    if loses_mark(after_end(after), inside) {
+                        cell.add(JOINER);
+                    }
+                    cell.written.push_str(&self.style(style).close);
                 }
             }
         }
-        cell
+        cell.written
+    }
+
+    fn words(&self, text: &str, cell: &mut Cell) {
+        for (at, c) in text.char_indices() {
+            // Nothing in a cell stands at a line's beginning.
+            let line = format!("|{}", cell.last.unwrap_or(' '));
+            let place = At {
+                line: &line,
+                rest: &text[at + c.len_utf8()..],
+                in_link: cell.in_link,
+            };
+            cell.add(&self.char(c, &place));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Cell {
+    written: String,
+    /// The last character, apart from marks.
+    last: Option<char>,
+    in_link: bool,
+}
+
+impl Cell {
+    fn add(&mut self, text: &str) {
+        self.written.push_str(text);
+        self.last = text.chars().next_back().or(self.last);
     }
 }
 
