@@ -10,14 +10,19 @@ fn entries(folder: &Path) -> usize {
     fs::read_dir(folder).expect("a folder").count()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn folders_that_could_not_be_removed_go_when_they_can() {
+/// The engine, to be told what to do.
+async fn world_with_engine() -> (World, Fake) {
     let mut engine = None;
     let world = World::fake(Setup::default(), |supervisor, lease| {
         engine.insert(Fake::new(supervisor, lease)).clone()
     })
     .await;
-    let engine = engine.expect("made");
+    (world, engine.expect("made"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_that_could_not_be_removed_go_when_they_can() {
+    let (world, engine) = world_with_engine().await;
     let agent = world.shell().await;
     world.say(agent, "echo kept > f").await;
     let [uppers, trash, aside] = ["u", "t", "aside"].map(|name| world.data_dir().join(name));
@@ -49,12 +54,7 @@ async fn folders_that_could_not_be_removed_go_when_they_can() {
 /// other one begins beside it.
 #[tokio::test(flavor = "multi_thread")]
 async fn p2_a_tick_of_an_earlier_start_is_closed_when_its_sandbox_is_gone() {
-    let mut engine = None;
-    let world = World::fake(Setup::default(), |supervisor, lease| {
-        engine.insert(Fake::new(supervisor, lease)).clone()
-    })
-    .await;
-    let engine = engine.expect("made");
+    let (world, engine) = world_with_engine().await;
     let agent = world.shell().await;
     let posted = world.post(agent, "sleep 600").await;
     let running = "SELECT count(*) FROM ticks WHERE outcome IS NULL AND phase = 'running'";

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use super::Manifest;
 use crate::{
-    db::{Db, DbError},
+    db::{Db, DbError, depot::Whereabouts},
     observe,
     snapshot::{LayerSize, ReplicaError, Replicator, StoreError, replica},
 };
@@ -50,7 +50,8 @@ pub struct Damage {
     pub earlier: Vec<AgentId>,
 }
 
-/// Looks at everything that rows name and that is not in the layer store only; with a backup's manifest its digests are compared too.
+/// Looks at everything that rows name and that is not in the layer store only; with a backup's manifest its
+/// digests are compared too.
 pub async fn layers(
     db: &Db,
     data_dir: PathBuf,
@@ -70,13 +71,7 @@ pub async fn layers(
     };
     for base in db.kept_bases().await? {
         let folder = format!("b/{base}");
-        let elsewhere = !data_dir.join(&folder).exists();
-        if elsewhere
-            && db
-                .base_is(&base)
-                .await?
-                .is_some_and(|found| found.parcel.is_some())
-        {
+        if is_stored_only(&data_dir.join(&folder), db.base_is(&base)).await? {
             continue;
         }
         let found = look(&data_dir, &folder, None, &digests, &stop).await;
@@ -90,13 +85,7 @@ pub async fn layers(
     }
     for (layer, size) in db.layer_sizes().await? {
         let folder = format!("l/{layer}");
-        let elsewhere = !data_dir.join(&folder).exists();
-        if elsewhere
-            && db
-                .layer_is(&layer)
-                .await?
-                .is_some_and(|found| found.parcel.is_some())
-        {
+        if is_stored_only(&data_dir.join(&folder), db.layer_is(&layer)).await? {
             continue;
         }
         let found = look(&data_dir, &folder, Some(size), &digests, &stop).await;
@@ -137,6 +126,14 @@ impl LayersView {
 struct Found {
     damage: Option<String>,
     compared: bool,
+}
+
+/// Whether what a row tells of is not at this place, but in the layer store.
+async fn is_stored_only(
+    place: &Path,
+    row: impl Future<Output = Result<Option<Whereabouts>, DbError>>,
+) -> Result<bool, DbError> {
+    Ok(!place.exists() && row.await?.is_some_and(|found| found.parcel.is_some()))
 }
 
 async fn look(

@@ -285,7 +285,9 @@ pub async fn inspect(url: &str) -> Result<Inspected, QueueError> {
         .await
         .map_err(told)?;
     recent(&info, &at)?;
-    if said(&info, "role") == Some("slave") {
+    // A replica in a cluster sends on to its primary.
+    let in_cluster = said(&info, "redis_mode") == Some("cluster");
+    if said(&info, "role") == Some("slave") && !in_cluster {
         return Err(Fault::Replica.told(&at));
     }
     let text = |key| said(&info, key).unwrap_or_default().to_owned();
