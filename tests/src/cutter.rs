@@ -1,13 +1,25 @@
-//! A network before a platform: it passes on, holds everything up, or cuts connections in the middle
+//! A network before a server: it passes on, holds everything up, or cuts connections in the middle
 //! of what comes back.
 
 use std::{
     collections::VecDeque,
-    io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    fs::File,
+    io::{self, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::{
+        fd::OwnedFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
 };
+
+use rustix::net::{Shutdown, shutdown};
+use tempfile::TempDir;
+
+/// One end of a connection, whatever its address is like.
+type End = File;
 
 #[derive(Debug, Default)]
 struct State {
@@ -17,14 +29,16 @@ struct State {
     silent: bool,
     /// Everybody is answered this.
     says: Option<String>,
-    open: Vec<TcpStream>,
+    open: Vec<End>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Cutter {
-    address: SocketAddr,
+    address: String,
     state: Arc<Mutex<State>>,
+    /// Of its socket, where it has one.
+    _folder: Option<TempDir>,
 }
 
 fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -32,24 +46,38 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Cutter {
-    /// Before a server at `127.0.0.1:PORT`.
+    /// Before a server at `127.0.0.1:PORT`; listens at such an address too.
     pub fn before(server: &str) -> Cutter {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it has an address");
-        let state = Arc::<Mutex<State>>::default();
-        let (shared, server) = (state.clone(), server.to_owned());
-        thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let (shared, server) = (shared.clone(), server.clone());
-                thread::spawn(move || connection(client, &server, &shared));
-            }
-        });
-        Cutter { address, state }
+        let server = server.to_owned();
+        let accept = move || listener.accept().map(|(client, _)| end(client));
+        let connect = move || TcpStream::connect(&server).map(end);
+        Cutter {
+            address: address.to_string(),
+            state: passing(accept, connect),
+            _folder: None,
+        }
     }
 
-    /// `127.0.0.1:PORT`
-    pub fn address(&self) -> String {
-        self.address.to_string()
+    /// Before a server at a Unix socket; listens at another one.
+    pub fn before_socket(server: &Path) -> Cutter {
+        let folder = TempDir::with_prefix("mc").expect("a temporary folder");
+        let place = folder.path().join("socket");
+        let listener = UnixListener::bind(&place).expect("a socket");
+        let server = server.to_owned();
+        let accept = move || listener.accept().map(|(client, _)| end(client));
+        let connect = move || UnixStream::connect(&server).map(end);
+        Cutter {
+            address: place.display().to_string(),
+            state: passing(accept, connect),
+            _folder: Some(folder),
+        }
+    }
+
+    /// `127.0.0.1:PORT`, or the socket's path.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// The next connections are cut, each after so many bytes of answers.
@@ -76,12 +104,32 @@ impl Cutter {
     pub fn cut_all(&self) {
         for open in locked(&self.state).open.drain(..) {
             // Those that have ended by themselves are no fault.
-            let _ = open.shutdown(Shutdown::Both);
+            let _ = shutdown(&open, Shutdown::Both);
         }
     }
 }
 
-fn connection(client: TcpStream, server: &str, state: &Mutex<State>) {
+fn end(socket: impl Into<OwnedFd>) -> End {
+    File::from(socket.into())
+}
+
+/// Passes on whoever comes, each by threads of its own.
+fn passing(
+    accept: impl FnMut() -> io::Result<End> + Send + 'static,
+    connect: impl Fn() -> io::Result<End> + Send + Sync + 'static,
+) -> Arc<Mutex<State>> {
+    let state = Arc::<Mutex<State>>::default();
+    let (shared, connect) = (state.clone(), Arc::new(connect));
+    thread::spawn(move || {
+        for client in std::iter::repeat_with(accept).flatten() {
+            let (shared, connect) = (shared.clone(), connect.clone());
+            thread::spawn(move || connection(client, &*connect, &shared));
+        }
+    });
+    state
+}
+
+fn connection(client: End, connect: &impl Fn() -> io::Result<End>, state: &Mutex<State>) {
     let Ok(kept) = client.try_clone() else { return };
     let (silent, says, cut) = {
         let mut state = locked(state);
@@ -101,7 +149,7 @@ fn connection(client: TcpStream, server: &str, state: &Mutex<State>) {
         let _ = std::io::copy(&mut &client, &mut std::io::sink());
         return;
     }
-    let Ok(server) = TcpStream::connect(server) else {
+    let Ok(server) = connect() else {
         return;
     };
     let (Ok(from), Ok(to)) = (client.try_clone(), server.try_clone()) else {
@@ -112,18 +160,18 @@ fn connection(client: TcpStream, server: &str, state: &Mutex<State>) {
 }
 
 /// Hears the other side out, so that it hears us.
-fn answer(mut client: &TcpStream, says: &str) {
+fn answer(mut client: &End, says: &str) {
     let mut bytes = [0; 4096];
     if !matches!(client.read(&mut bytes), Ok(came) if came > 0) {
         return;
     }
     let _ = client.write_all(says.as_bytes());
-    let _ = client.shutdown(Shutdown::Write);
+    let _ = shutdown(client, Shutdown::Write);
     let _ = std::io::copy(&mut client, &mut std::io::sink());
 }
 
 /// Passes on until one of both ends or so many bytes have come; then neither goes on.
-fn pass(mut from: &TcpStream, mut to: &TcpStream, most: Option<usize>) {
+fn pass(mut from: &End, mut to: &End, most: Option<usize>) {
     let mut left = most.unwrap_or(usize::MAX);
     let mut bytes = [0; 4096];
     while left > 0 {
@@ -138,6 +186,6 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, most: Option<usize>) {
             }
         }
     }
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
+    let _ = shutdown(from, Shutdown::Both);
+    let _ = shutdown(to, Shutdown::Both);
 }

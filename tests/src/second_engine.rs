@@ -90,7 +90,12 @@ impl SecondEngine {
 
     /// As in `DOCKER_HOST`.
     pub fn host(&self) -> String {
-        format!("unix://{}", self.path("socket").display())
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.path("socket")
     }
 
     /// Runs `docker` on it and returns what it wrote, line by line.

@@ -29,7 +29,7 @@ fn behind(there: &impl Conversation) -> (Server, Cutter, Vec<String>) {
             let rest = value.strip_prefix("http://").expect("a fake's address");
             let place = rest.split('/').next().unwrap_or_default().to_owned();
             let network = Cutter::before(&place);
-            value = value.replace(&place, &network.address());
+            value = value.replace(&place, network.address());
             cutter = Some(network);
         }
         if name.ends_with("_TOKEN") {

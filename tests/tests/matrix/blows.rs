@@ -2,7 +2,7 @@
 
 use std::{fmt, thread::sleep, time::Duration};
 
-use mayfly_orchestrator::clock::unix_ms;
+use mayfly_orchestrator::clock::{STALE, unix_ms};
 use mayfly_tests::{
     engine::run,
     http::{get, on_socket},
@@ -11,13 +11,21 @@ use mayfly_tests::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::fleet::{Fleet, Kind, Shared};
+use crate::{
+    fleet::{Engine, Fleet},
+    kind::Kind,
+    stores::Stores,
+    truth::until,
+    witness,
+};
 
 /// Longer than a lease and what is added to it.
 const LAPSED: Duration = Duration::from_secs(38);
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// Messages that are settled while a clock is wrong.
 const MEANWHILE: usize = 20;
+/// Longest, in seconds, that a sandbox lives on without its worker: what init waits for a heartbeat, and a slow machine.
+const LASTING: u64 = STALE.as_secs() + 4;
 /// A network that is away for a while, and the lease holds.
 const AWAY: Duration = Duration::from_secs(8);
 
@@ -26,6 +34,8 @@ const AWAY: Duration = Duration::from_secs(8);
 pub(crate) enum Way {
     Redis,
     Postgres,
+    Objects,
+    Engine,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +46,7 @@ pub(crate) enum Blow {
     Killed,
     /// SIGTERM, and a new start.
     Restarted,
-    /// SIGSTOP, and SIGCONT after its lease.
+    /// SIGSTOP while it runs a program, and SIGCONT after its lease.
     Paused,
     /// One host's wall clock is so many days off for a while.
     Clock(i8),
@@ -97,16 +107,22 @@ impl Blow {
             Blow::PostgresRestarted,
             Blow::Cut(Way::Redis),
             Blow::Cut(Way::Postgres),
+            Blow::Cut(Way::Objects),
+            Blow::CutForLong(Way::Redis),
             Blow::CutForLong(Way::Postgres),
+            Blow::CutForLong(Way::Objects),
         ];
         match kind {
             Kind::Own => points.chain(any).collect(),
-            Kind::Engine => vec![
+            Kind::Engine { workers: 1 } => vec![
                 Blow::Killed,
                 Blow::EngineRestarted,
                 Blow::EngineKilled,
                 Blow::Dies("commit.inside"),
+                Blow::Cut(Way::Engine),
+                Blow::CutForLong(Way::Engine),
             ],
+            Kind::Engine { .. } => vec![Blow::Paused, Blow::Cut(Way::Engine)],
             Kind::Shared { .. } => points.chain(any).chain(shared).collect(),
         }
     }
@@ -115,13 +131,11 @@ impl Blow {
     /// a lease on several workers, who take over.
     pub(crate) fn some(kind: Kind) -> Vec<Blow> {
         let mut blows = Blow::all(kind);
-        let Kind::Shared { workers } = kind else {
-            return blows;
-        };
         let few: Vec<&str> = POINTS.into_iter().step_by(3).collect();
         blows.retain(|blow| match blow {
-            Blow::Dies(point) => few.contains(point),
-            Blow::Paused | Blow::CutForLong(_) => workers > 1,
+            Blow::Dies(point) => kind == Kind::Own || kind.real() || few.contains(point),
+            Blow::Paused => kind == Kind::Own || kind.workers() > 1,
+            Blow::CutForLong(way) => kind.workers() > 1 && *way == Way::Postgres,
             _ => true,
         });
         blows
@@ -138,33 +152,28 @@ impl Blow {
                 assert_eq!(fleet.workers[0].stop().code(), Some(0));
                 fleet.workers[0].start();
             }
-            Blow::Paused => {
-                let pid = fleet.workers[0].pid();
-                signal(pid, Signal::STOP);
-                sleep(LAPSED);
-                signal(pid, Signal::CONT);
-            }
+            Blow::Paused => pause(fleet),
             Blow::Clock(days) => jump(fleet, days),
-            Blow::EngineRestarted => engine(fleet).restart(),
+            Blow::EngineRestarted => daemon(fleet).restart(),
             Blow::EngineKilled => {
-                engine(fleet).kill_daemon();
-                engine(fleet).up();
+                daemon(fleet).kill_daemon();
+                daemon(fleet).up();
             }
             Blow::RedisEmptied => {
-                shared(fleet).redis.command(&["FLUSHALL"]);
+                stores(fleet).redis.command(&["FLUSHALL"]);
             }
             Blow::RedisRestarted => {
-                let redis = &mut shared(fleet).redis;
+                let redis = &mut stores(fleet).redis;
                 redis.kill();
                 redis.run();
             }
             Blow::PostgresRestarted => {
-                let postgres = &shared(fleet).postgres;
+                let postgres = &stores(fleet).postgres;
                 postgres.crash();
                 postgres.start_again();
             }
-            Blow::Cut(way) => cut(shared(fleet), way, AWAY),
-            Blow::CutForLong(way) => cut(shared(fleet), way, LAPSED),
+            Blow::Cut(way) => cut(fleet, way, AWAY),
+            Blow::CutForLong(way) => cut(fleet, way, LAPSED),
         }
         fleet.stand();
     }
@@ -208,10 +217,65 @@ fn clock_of(server: &Server) -> i64 {
     seconds * 1000
 }
 
-fn cut(shared: &Shared, way: Way, span: Duration) {
+/// Its sandboxes have ended long before another worker may run what it ran.
+fn pause(fleet: &mut Fleet) {
+    let (worker, layer) = stopped(fleet);
+    let stopped = witness::now();
+    sleep(LAPSED);
+    if let Some(engine) = &fleet.engine {
+        let lived = engine.watcher.lived(&layer);
+        let (_, until) = lived.unwrap_or_else(|| panic!("nobody saw the sandbox of {layer}"));
+        let seconds = until.saturating_sub(stopped) / 100;
+        assert!(
+            until > stopped,
+            "it had ended before its worker was stopped"
+        );
+        assert!(seconds < LASTING, "it lived on for {seconds} s");
+    }
+    signal(fleet.workers[worker].pid(), Signal::CONT);
+}
+
+/// A worker that is stopped while it runs a program, and the layer which that makes.
+fn stopped(fleet: &Fleet) -> (usize, String) {
+    let truth = fleet.truth();
+    let ids: Vec<String> = fleet.workers.iter().map(worker_id).collect();
+    let running = format!(
+        "SELECT k.worker, k.layer FROM ticks k JOIN messages m ON m.id = k.message
+          WHERE k.outcome IS NULL AND k.phase = 'running' AND m.text LIKE '%sleep {};%' ORDER BY k.id LIMIT 1",
+        fleet.kind.lasting()
+    );
+    until(LAPSED + LAPSED, || {
+        let found = truth.ask(&running);
+        let (id, layer) = found.split_once('|').ok_or("no such program runs")?;
+        let worker = ids.iter().position(|known| known == id);
+        let worker = worker.ok_or_else(|| format!("{id} is none of {ids:?}"))?;
+        let pid = fleet.workers[worker].pid();
+        signal(pid, Signal::STOP);
+        // It may have ended just before.
+        let still = format!(
+            "SELECT count(*) FROM ticks WHERE layer = '{layer}' AND phase = 'running' AND outcome IS NULL"
+        );
+        match truth.count(&still) {
+            1 => Ok((worker, layer.to_owned())),
+            _ => {
+                signal(pid, Signal::CONT);
+                Err("it has ended just before".to_owned())
+            }
+        }
+    })
+}
+
+fn worker_id(server: &Server) -> String {
+    let id = std::fs::read_to_string(server.data_dir().join("worker"));
+    id.expect("it was started").trim().to_owned()
+}
+
+fn cut(fleet: &mut Fleet, way: Way, span: Duration) {
     let network = match way {
-        Way::Redis => &shared.to_redis,
-        Way::Postgres => &shared.to_postgres,
+        Way::Redis => &stores(fleet).to_redis,
+        Way::Postgres => &stores(fleet).to_postgres,
+        Way::Objects => &stores(fleet).to_objects,
+        Way::Engine => &engine(fleet).network,
     };
     network.silent(true);
     network.cut_all();
@@ -220,12 +284,16 @@ fn cut(shared: &Shared, way: Way, span: Duration) {
     network.cut_all();
 }
 
-fn shared(fleet: &mut Fleet) -> &mut Shared {
-    fleet.shared.as_mut().expect("this kind shares")
+fn stores(fleet: &mut Fleet) -> &mut Stores {
+    fleet.stores.as_mut().expect("this kind shares")
 }
 
-fn engine(fleet: &mut Fleet) -> &mut SecondEngine {
+fn engine(fleet: &mut Fleet) -> &mut Engine {
     fleet.engine.as_mut().expect("this kind has its own")
+}
+
+fn daemon(fleet: &mut Fleet) -> &mut SecondEngine {
+    &mut engine(fleet).daemon
 }
 
 fn signal(pid: u32, signal: Signal) {
@@ -242,16 +310,27 @@ impl fmt::Display for Blow {
             Blow::Dies(point) => format!("dies at {point}"),
             Blow::Killed => "kill -9".to_owned(),
             Blow::Restarted => "restart".to_owned(),
-            Blow::Paused => format!("stopped for {} s", LAPSED.as_secs()),
+            Blow::Paused => format!("stopped in a program for {} s", LAPSED.as_secs()),
             Blow::Clock(days) => format!("the clock jumps by {days} days, and back"),
             Blow::EngineRestarted => "dockerd restarted".to_owned(),
             Blow::EngineKilled => "dockerd killed and started".to_owned(),
             Blow::RedisEmptied => "FLUSHALL".to_owned(),
             Blow::RedisRestarted => "Redis killed and started, empty".to_owned(),
             Blow::PostgresRestarted => "PostgreSQL crashes and recovers".to_owned(),
-            Blow::Cut(way) => format!("no network to {way:?} for {} s", AWAY.as_secs()),
-            Blow::CutForLong(way) => format!("no network to {way:?} for {} s", LAPSED.as_secs()),
+            Blow::Cut(way) => format!("no network to {way} for {} s", AWAY.as_secs()),
+            Blow::CutForLong(way) => format!("no network to {way} for {} s", LAPSED.as_secs()),
         };
         f.pad(&shown)
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Way::Redis => "Redis",
+            Way::Postgres => "PostgreSQL",
+            Way::Objects => "S3",
+            Way::Engine => "Docker",
+        })
     }
 }

@@ -1,11 +1,11 @@
 //! What must be true when the dust has settled.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use crate::{
-    fleet::{Fleet, until},
-    load::Load,
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
 };
+
+use crate::{fleet::Fleet, load::Load, truth::until, witness};
 
 /// Until the dust has settled.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
@@ -50,8 +50,8 @@ const WRONG: [(&str, &str); 3] = [
     ),
 ];
 
-/// As many outcomes as messages, told once, in each agent's order, on files that hold each message once; nothing is
-/// open or left after this time.
+/// As many outcomes as messages, told once, in each agent's order, on files that hold each message once, by ticks of
+/// which no two of an agent ran at once; nothing is open or left after this time.
 pub(crate) fn one_outcome_each(fleet: &Fleet, load: &Load, patience: Duration) {
     let truth = fleet.truth();
     for (what, query) in OWED {
@@ -66,6 +66,7 @@ pub(crate) fn one_outcome_each(fleet: &Fleet, load: &Load, patience: Duration) {
     let kept = truth.count("SELECT count(*) FROM messages");
     assert_eq!(kept, load.posted(), "messages that were accepted");
     in_order(fleet, load);
+    one_at_a_time(fleet);
     for worker in &fleet.workers {
         for folder in ["u", "t"] {
             let folder = worker.data_dir().join(folder);
@@ -113,6 +114,23 @@ fn in_order(fleet: &Fleet, load: &Load) {
         }
     }
     assert!(of_agents.is_empty(), "{of_agents:?}");
+}
+
+/// By what programs said and the kernel showed, also of ticks whose files were discarded.
+fn one_at_a_time(fleet: &Fleet) {
+    let spans = witness::spans(fleet);
+    let heard: HashSet<&str> = spans.iter().map(|span| span.tick.as_str()).collect();
+    let done = fleet
+        .truth()
+        .ask("SELECT id FROM ticks WHERE outcome = 'done'");
+    for tick in done.lines() {
+        assert!(
+            heard.contains(tick),
+            "tick {tick} says nothing of when it ran"
+        );
+    }
+    let two = witness::two_at_once(&spans);
+    assert_eq!(two, None, "{}", logs(fleet));
 }
 
 fn logs(fleet: &Fleet) -> String {

@@ -11,33 +11,43 @@ use std::{
 use mayfly_tests::http;
 use serde_json::json;
 
-use crate::fleet::{Fleet, Truth};
+use crate::{fleet::Fleet, kind::Kind, truth::Truth, witness::SAYS};
 
-/// Unsettled messages at most.
+/// Unsettled messages at most, where half as many as there are agents are not more.
 const AHEAD: usize = 24;
+/// Between two looks at the database for how many are settled, each of which is a process.
+const LOOK: Duration = Duration::from_millis(100);
+/// One of so many messages takes as long as its kind's programs can.
+const LASTS: usize = 40;
 /// Longest until somebody accepts a message.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest wait for an answer; whoever waited asks again.
 const ANSWER: Duration = Duration::from_secs(10);
 
 pub(crate) struct Load {
+    kind: Kind,
     agents: Vec<String>,
     doors: Vec<PathBuf>,
     truth: Truth,
     posted: usize,
+    /// When it was last looked.
+    settled: usize,
 }
 
 impl Load {
     pub(crate) fn new(fleet: &Fleet, agents: usize) -> Load {
+        let doors: Vec<PathBuf> = fleet
+            .workers
+            .iter()
+            .map(|worker| worker.data_dir().to_owned())
+            .collect();
         Load {
-            agents: (0..agents).map(|_| fleet.workers[0].agent()).collect(),
-            doors: fleet
-                .workers
-                .iter()
-                .map(|worker| worker.data_dir().to_owned())
-                .collect(),
+            kind: fleet.kind,
+            agents: (0..agents).map(|_| agent(&doors[0])).collect(),
+            doors,
             truth: fleet.truth(),
             posted: 0,
+            settled: 0,
         }
     }
 
@@ -55,17 +65,17 @@ impl Load {
             .map(move |(n, agent)| (agent.as_str(), share(n)))
     }
 
-    /// Posts until it is over, and so many at least.
+    /// Posts until it is over, and so many at least: the stream lives until the last blow.
     pub(crate) fn post_until(&mut self, over: &AtomicBool, least: usize) {
         while !over.load(Ordering::Relaxed) || self.posted < least {
-            let full = self.posted >= self.truth.settled() + AHEAD;
-            // What comes beyond the least keeps the stream alive until the last blow.
-            let enough = least > 0 && self.posted >= least && !full && over.load(Ordering::Relaxed);
-            if full || enough {
-                std::thread::sleep(Duration::from_millis(20));
-                continue;
+            let ahead = AHEAD.max(self.agents.len() / 2);
+            if self.posted >= self.settled + ahead {
+                self.settled = self.truth.settled();
             }
-            self.post();
+            match self.posted < self.settled + ahead {
+                true => self.post(),
+                false => std::thread::sleep(LOOK),
+            }
         }
     }
 
@@ -73,7 +83,12 @@ impl Load {
     fn post(&mut self) {
         let agent = &self.agents[self.posted % self.agents.len()];
         let number = self.posted / self.agents.len() + 1;
-        let body = json!({"text": format!("echo {number} >>log; sleep 0.05; cat log")}).to_string();
+        let lasts = match self.posted % LASTS {
+            n if n + 1 == LASTS => self.kind.lasting(),
+            _ => "0.05",
+        };
+        let text = format!("{SAYS}; echo {number} >>log; sleep {lasts}; {SAYS}; cat log");
+        let body = json!({"text": text}).to_string();
         let head = format!(
             "POST /v1/agents/{agent}/messages\ncontent-type: application/json\nidempotency-key: m-{}",
             self.posted
@@ -97,6 +112,14 @@ impl Load {
         }
         self.posted += 1;
     }
+}
+
+/// A new one of the `shell` profile.
+fn agent(door: &Path) -> String {
+    let request = http::request("POST /v1/agents\ncontent-type: application/json", b"{}");
+    let made = http::on_socket(door, &request);
+    let id = made.json()["id"].as_str().map(str::to_owned);
+    id.unwrap_or_else(|| panic!("no agent: {}", made.body))
 }
 
 /// 0 where there was none.

@@ -11,9 +11,11 @@ use std::{
 use mayfly_tests::engine;
 
 use crate::{
-    fleet::{Fleet, Kind},
+    fleet::Fleet,
     judge,
+    kind::Kind,
     load::Load,
+    witness::{self, Span},
 };
 
 const MESSAGES: usize = 8;
@@ -94,9 +96,54 @@ fn the_judge_sees_what_is_lost_doubled_out_of_order_or_left() {
     let told = verdict(&fleet, &load).expect("a folder is left");
     assert!(told.contains("u/left"), "{told}");
     fs::remove_dir(&left).expect("just made");
+    two_ticks_at_once(&fleet, &load);
     assert_eq!(verdict(&fleet, &load), None);
     fleet.workers[0].start();
     fleet.end();
+}
+
+/// One says that it ran when the one before it did; then nobody knows when it ran.
+fn two_ticks_at_once(fleet: &Fleet, load: &Load) {
+    let (agent, _) = load.of_agents().next().expect("an agent");
+    let folder = fleet.workers[0].data_dir().join("transcripts").join(agent);
+    let entries = fs::read_dir(folder).expect("it has run").flatten();
+    let mut transcripts: Vec<_> = entries.map(|entry| entry.path()).collect();
+    transcripts.sort();
+    let [first, second] = [0, 1].map(|n| fs::read(&transcripts[n]).expect("a transcript"));
+    fs::write(&transcripts[1], &first).expect("it is ours");
+    let told = verdict(fleet, load).expect("two say that they ran at once");
+    assert!(told.contains("two ticks ran at once"), "{told}");
+    fs::write(&transcripts[1], b"").expect("it is ours");
+    let told = verdict(fleet, load).expect("one says nothing");
+    assert!(told.contains("says nothing of when it ran"), "{told}");
+    fs::write(&transcripts[1], &second).expect("it is ours");
+}
+
+#[test]
+fn one_that_outlived_several_is_held_against_each() {
+    let span = |agent: &str, tick: &str, from, to| Span {
+        agent: agent.to_owned(),
+        tick: tick.to_owned(),
+        from,
+        to,
+    };
+    let mut spans = vec![
+        span("a", "1", 10, 20),
+        span("a", "1", 9, 21),
+        span("a", "2", 21, 30),
+        span("b", "3", 5, 25),
+        span("a", "4", 40, 41),
+    ];
+    assert_eq!(witness::two_at_once(&spans), None);
+    spans.push(span("a", "1", 20, 42));
+    let told = witness::two_at_once(&spans).expect("it lived on");
+    assert!(told.contains("\"1\"") && told.contains("\"2\""), "{told}");
+    spans.truncate(4);
+    spans.extend([span("b", "5", 6, 7), span("b", "6", 24, 26)]);
+    assert!(witness::two_at_once(&spans).is_some());
+    spans.remove(4);
+    let told = witness::two_at_once(&spans).expect("it lived on");
+    assert!(told.contains("\"3\"") && told.contains("\"6\""), "{told}");
 }
 
 /// What the judge finds wrong.

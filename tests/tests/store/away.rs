@@ -73,7 +73,7 @@ fn notices(world: &World) -> String {
 async fn behind_a_cutter() -> (S3Server, Cutter, World) {
     let server = S3Server::start();
     let cutter = Cutter::before(server.address());
-    let world = world(server.config(&cutter.address())).await;
+    let world = world(server.config(cutter.address())).await;
     (server, cutter, world)
 }
 

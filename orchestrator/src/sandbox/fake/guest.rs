@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Script, shell, tree::Tree};
 use crate::{clock::STALE, sandbox::SandboxSpec, supervise::Supervisor};
-use program::{Fate, Input, Program};
+use program::{Fate, Gate, Input, Program};
 
 const NOTICES: usize = 8;
 
@@ -56,6 +56,8 @@ struct Talk {
     programs: HashMap<Id, Started>,
     puts: HashMap<Id, (Put, Vec<u8>)>,
     paused: watch::Sender<bool>,
+    /// The last heartbeat.
+    heard: watch::Sender<Instant>,
 }
 
 pub(super) fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
@@ -91,6 +93,7 @@ impl Guest {
             programs: HashMap::new(),
             puts: HashMap::new(),
             paused: watch::channel(false).0,
+            heard: watch::channel(Instant::now()).0,
         };
         let end = tokio::select! {
             end = self.listen(reader, &mut talk) => end,
@@ -115,13 +118,18 @@ impl Guest {
 
     async fn listen(&self, mut reader: OwnedReadHalf, talk: &mut Talk) -> End {
         let mut buffer = Vec::new();
-        let mut heard = Instant::now();
         loop {
             match decode::<Order>(&buffer) {
                 Ok(Some((order, size))) => {
                     buffer.drain(..size);
                     match order {
-                        Order::Heartbeat => heard = Instant::now(),
+                        // One that lay unread while all of this process stood still revives nothing.
+                        Order::Heartbeat if talk.heard.borrow().elapsed() >= STALE => {
+                            return End::Dead;
+                        }
+                        Order::Heartbeat => {
+                            talk.heard.send_replace(Instant::now());
+                        }
                         Order::End => return End::Ordered,
                         other => self.obey(other, talk).await,
                     }
@@ -130,12 +138,13 @@ impl Guest {
                 Ok(None) => {}
                 Err(_) => return End::Dead,
             }
+            let stale = *talk.heard.borrow() + STALE;
             tokio::select! {
                 read = reader.read_buf(&mut buffer) => match read {
                     Ok(0) | Err(_) => return End::Dead,
                     Ok(_) => {}
                 },
-                () = sleep_until(heard + STALE) => return End::Dead,
+                () = sleep_until(stale) => return End::Dead,
             }
         }
     }
@@ -218,7 +227,11 @@ impl Guest {
             Fate::Open
         });
         let program = Program::new(id, start, self.tree.clone(), talk.notices.clone(), inputs);
-        let work = program.run(fate.1, talk.paused.subscribe(), self.script.silent);
+        let gate = Gate {
+            paused: talk.paused.subscribe(),
+            heard: talk.heard.subscribe(),
+        };
+        let work = program.run(fate.1, gate, self.script.silent);
         talk.supervisor.task("simulated program", work);
         let fate = fate.0;
         talk.programs.insert(id, Started { input, fate });

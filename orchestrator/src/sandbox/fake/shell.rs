@@ -2,7 +2,7 @@
 //!
 //! Commands: `echo printf cat rm mkdir mv ls pwd cd sleep true false exit`. Between them `;`, a
 //! newline, `&&`, `||` and `&` (left behind, so nothing of it is seen). Redirections `> FILE`,
-//! `>> FILE`, `>&2`. Quotes `'…'` and `"…"`. No variables, no pipes.
+//! `>> FILE`, `>&2`. Quotes `'…'` and `"…"`. No variables, no pipes. Of `/proc` there is `uptime`.
 
 use std::time::Duration;
 

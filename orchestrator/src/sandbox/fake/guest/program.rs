@@ -7,12 +7,18 @@ use std::{
 };
 
 use mayfly_init::protocol::{CHUNK, Exit, Id, Notice, Start, Stream};
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 use super::{cut::Cut, lock};
-use crate::sandbox::fake::{
-    shell::{self, After, Command, Target},
-    tree::Tree,
+use crate::{
+    clock::STALE,
+    sandbox::fake::{
+        shell::{self, After, Command, Target},
+        tree::Tree,
+    },
 };
 
 /// What comes on standard input.
@@ -37,7 +43,24 @@ pub(super) struct Program {
     notices: mpsc::Sender<Notice>,
     input: mpsc::UnboundedReceiver<Input>,
     streams: [Cut; 2],
-    paused: Option<watch::Receiver<bool>>,
+    gate: Option<Gate>,
+}
+
+/// What a program passes before each step.
+pub(super) struct Gate {
+    pub(super) paused: watch::Receiver<bool>,
+    pub(super) heard: watch::Receiver<Instant>,
+}
+
+impl Gate {
+    /// Never opens once its worker was silent for too long: init would have ended the program by then, also where all
+    /// of this process stood still.
+    async fn open(&mut self) {
+        self.paused.wait_for(|paused| !paused).await.ok();
+        if self.heard.borrow().elapsed() >= STALE {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 const STREAMS: [(Stream, Stream); 2] = [
@@ -69,17 +92,12 @@ impl Program {
             tree,
             notices,
             input,
-            paused: None,
+            gate: None,
         }
     }
 
-    pub(super) async fn run(
-        mut self,
-        mut fate: watch::Receiver<Fate>,
-        paused: watch::Receiver<bool>,
-        silent: bool,
-    ) {
-        self.paused = Some(paused);
+    pub(super) async fn run(mut self, mut fate: watch::Receiver<Fate>, gate: Gate, silent: bool) {
+        self.gate = Some(gate);
         let mut exit = Exit {
             code: None,
             signal: None,
@@ -311,8 +329,8 @@ impl Program {
     }
 
     async fn awake(&mut self) {
-        if let Some(paused) = &mut self.paused {
-            paused.wait_for(|paused| !paused).await.ok();
+        if let Some(gate) = &mut self.gate {
+            gate.open().await;
         }
     }
 
