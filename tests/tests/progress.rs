@@ -1,11 +1,19 @@
 //! What people see while they wait, and that nothing of it stands over a reply.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
-use mayfly_domain::AgentId;
-use mayfly_orchestrator::sandbox::fake::Fake;
+use mayfly_domain::{AgentId, chat::CallError};
+use mayfly_orchestrator::{faults, sandbox::fake::Fake};
 use mayfly_tests::{
     chat::{Chat, Fault},
+    engine,
     world::{Setup, World},
 };
 
@@ -97,6 +105,73 @@ async fn progress_that_cannot_be_shown_costs_nothing_else() {
     let (world, agent) = world(&chat).await;
     world.post(agent, "sleep 4; echo done").await;
     world.until_sql(SENT, "1").await;
+    assert_eq!(chat.texts("t"), ["done"]);
+    world.end().await;
+}
+
+/// It stands so long that the answer does not take it over.
+async fn grown_old(world: &World) {
+    world.change("UPDATE progress SET asked_at = asked_at - 20000");
+}
+
+async fn until_nothing_is_due(world: &World) {
+    world.until_sql(SENT, "1").await;
+    world.until_sql("SELECT count(*) FROM progress", "0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qu_05_a_removal_that_nobody_knows_the_end_of_is_done_again() {
+    let chat = Chat::new(LONG);
+    let unknown = || Fault::Fails(CallError::Unknown("no answer".to_owned()));
+    chat.fault("remove", "t", [unknown(), unknown()]);
+    let (world, agent) = world(&chat).await;
+    world.post(agent, "sleep 4; echo done").await;
+    until_shown(&chat, "Working …").await;
+    grown_old(&world).await;
+    until_nothing_is_due(&world).await;
+    assert_eq!(chat.texts("t"), ["done"]);
+    world.end().await;
+}
+
+/// Of the world that [`breaks_and_comes_back`] breaks, and its platform.
+static BREAKS: OnceLock<(PathBuf, Arc<Chat>)> = OnceLock::new();
+static BROKE: AtomicU32 = AtomicU32::new(0);
+
+/// The database cannot take up that the first post was made, until somebody has tried to tell it.
+fn breaks_and_comes_back(passed: &'static str) {
+    let Some((database, chat)) = BREAKS.get() else {
+        return;
+    };
+    let rename = |from, to| {
+        let statement = format!("ALTER TABLE progress RENAME COLUMN {from} TO {to}");
+        engine::change(database, &statement);
+    };
+    let step = match passed {
+        "deliver.after" if !chat.shown("t").is_empty() => 0,
+        "deliver.unrecorded" => 1,
+        _ => return,
+    };
+    if BROKE
+        .compare_exchange(step, step + 1, Ordering::SeqCst, Ordering::SeqCst)
+        .is_ok()
+    {
+        match step {
+            0 => rename("post", "broken"),
+            _ => rename("broken", "post"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qu_05_a_post_is_not_forgotten_while_the_database_is_away() {
+    let chat = Chat::forgetful(LONG);
+    let (world, agent) = world(&chat).await;
+    let database = world.data_dir().join("mayfly.db");
+    BREAKS.set((database, chat.clone())).unwrap();
+    faults::watch(breaks_and_comes_back);
+    world.post(agent, "sleep 6; echo done").await;
+    until_nothing_is_due(&world).await;
+    assert_eq!(BROKE.load(Ordering::SeqCst), 2);
     assert_eq!(chat.texts("t"), ["done"]);
     world.end().await;
 }

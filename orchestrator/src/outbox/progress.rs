@@ -5,6 +5,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use futures_util::{FutureExt as _, future::BoxFuture};
 use mayfly_domain::{
     ThreadKey,
     chat::{Button, CallError, Content, NewPost, Platform},
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     call::{Caller, NoResult},
-    write::Writer,
+    write::{NotYet, Writer},
 };
 use crate::{
     clock,
@@ -27,6 +28,8 @@ const SHOW_AFTER: i64 = 2000;
 const AGAIN: i64 = 15_000;
 /// A post of progress older than this is not taken over by the reply, since an edit tells nobody.
 pub(super) const TOLD: i64 = 15_000;
+/// Before a post is removed that could not be.
+const LATER: Duration = Duration::from_secs(1);
 /// Longest that a sign of being busy may hold up what is owed.
 const COURTESY: Duration = Duration::from_secs(10);
 /// Between two signs of being busy where the platform did not take one.
@@ -104,7 +107,10 @@ impl Writer {
         let text = line(of);
         self.db.progress_asked(of, &text).await?;
         match self.posted(caller, of, &text).await? {
-            Ok(post) => self.db.progress_stands(of, &post).await,
+            Ok(post) => {
+                let stands = || self.db.progress_stands(of, &post).boxed();
+                self.kept(of, stands).await
+            }
             Err(error) => {
                 tracing::debug!(message = %of.message, ?error, "no progress shown");
                 Ok(())
@@ -140,13 +146,26 @@ impl Writer {
         );
         let edited = caller
             .call(|platform| Box::pin(async move { platform.edit(&thread, &post, &shown).await }));
-        match edited.await {
-            Err(NoResult::Failed(CallError::Gone(_))) => self.db.progress_gone(of).await,
+        let unsure = match edited.await {
+            Err(NoResult::Failed(CallError::Gone(_))) => return self.db.progress_gone(of).await,
             // The process may end before the call does.
-            Err(NoResult::Rest | NoResult::Failed(CallError::Unknown(_))) => {
-                self.db.progress_edited(of, &text, true).await
-            }
-            Ok(()) | Err(NoResult::Failed(_)) => self.db.progress_edited(of, &text, false).await,
+            Err(NoResult::Rest | NoResult::Failed(CallError::Unknown(_))) => true,
+            Ok(()) | Err(NoResult::Failed(_)) => false,
+        };
+        let edited = || self.db.progress_edited(of, &text, unsure).boxed();
+        self.kept(of, edited).await
+    }
+
+    /// What the platform did is recorded, however long the database is away: a post that nobody knows of would stay
+    /// for ever, and an edit that may come yet would stand over the reply.
+    async fn kept<'a>(
+        &self,
+        of: &Watched,
+        step: impl FnMut() -> BoxFuture<'a, Result<(), DbError>>,
+    ) -> Result<(), DbError> {
+        match self.recorded(&of.message, step).await {
+            Err(NotYet::Broken(error)) => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -157,7 +176,11 @@ impl Writer {
             // It may stand: where the platform can tell, it is found and goes.
             None => match self.posted(caller, of, "…").await? {
                 Ok(post) => post,
-                Err(_) => return self.db.progress_gone(of).await,
+                Err(NoResult::Rest) => return Ok(()),
+                Err(NoResult::Failed(
+                    error @ (CallError::Limited { .. } | CallError::NotDone(_)),
+                )) => return later(of, &error).await,
+                Err(NoResult::Failed(_)) => return self.db.progress_gone(of).await,
             },
         };
         let thread = of.thread.clone();
@@ -165,11 +188,10 @@ impl Writer {
             caller.call(|platform| Box::pin(async move { platform.remove(&thread, &post).await }));
         match removed.await {
             Err(NoResult::Rest) => Ok(()),
-            Err(NoResult::Failed(error @ (CallError::Limited { .. } | CallError::NotDone(_)))) => {
-                tracing::debug!(message = %of.message, %error, "old progress is removed later");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                Ok(())
-            }
+            // One whose end is not known may stand yet, and nothing is lost by removing it twice.
+            Err(NoResult::Failed(
+                error @ (CallError::Limited { .. } | CallError::NotDone(_) | CallError::Unknown(_)),
+            )) => later(of, &error).await,
             Ok(()) | Err(NoResult::Failed(_)) => self.db.progress_gone(of).await,
         }
     }
@@ -181,4 +203,11 @@ impl Writer {
         });
         Instant::now() + shown.await.unwrap_or(NOT_TAKEN)
     }
+}
+
+/// Its row stays, and with it what is due.
+async fn later(of: &Watched, error: &CallError) -> Result<(), DbError> {
+    tracing::debug!(message = %of.message, %error, "old progress is removed later");
+    tokio::time::sleep(LATER).await;
+    Ok(())
 }

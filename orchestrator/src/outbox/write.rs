@@ -5,7 +5,7 @@
 //! almost empty, under an identity of its own; edits may be repeated. An edit that may still come is
 //! waited for and repeated, so that nothing late stands over the reply.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 use mayfly_domain::{Channel, chat::CallError};
@@ -173,11 +173,20 @@ impl Writer {
         }
     }
 
-    /// What is seen and not recorded would be done again: the database is asked until it answers,
-    /// but what breaks a rule is not tried for ever.
+    /// See [`Writer::recorded`].
     pub(super) async fn step<'a, T>(
         &self,
         owed: &Owed,
+        step: impl FnMut() -> BoxFuture<'a, Result<T, DbError>>,
+    ) -> Result<T, NotYet> {
+        self.recorded(&owed.id, step).await
+    }
+
+    /// What is seen and not recorded would be done again, or stand for ever: the database is asked until it answers,
+    /// but what breaks a rule is not tried for ever.
+    pub(super) async fn recorded<'a, T>(
+        &self,
+        of: &(dyn Display + Sync),
         mut step: impl FnMut() -> BoxFuture<'a, Result<T, DbError>>,
     ) -> Result<T, NotYet> {
         loop {
@@ -185,9 +194,10 @@ impl Writer {
                 Ok(done) => return Ok(done),
                 Err(error) if error.is_lasting() => return Err(NotYet::Broken(error)),
                 Err(error) => {
-                    tracing::error!(delivery = %owed.id, error = observe::chain(&error), "delivery not recorded yet");
+                    tracing::error!(%of, error = observe::chain(&error), "what was shown is not recorded yet");
                 }
             }
+            faults::point("deliver.unrecorded");
             let pause = tokio::time::sleep(RECORD);
             let paused = self.stopping.run_until_cancelled(pause).await;
             paused.ok_or(NotYet::Rest)?;
