@@ -66,12 +66,12 @@ fn three_workers_on_shared_stores() {
 
 fn hit(kind: Kind) {
     if !full() {
-        campaign(kind, &Blow::some(kind), FEW_AGENTS, 0);
+        campaign(kind, &blows(kind), FEW_AGENTS, 0);
         return;
     }
-    let blows = Blow::all(kind).into_iter().filter(table::wanted);
     // One that fails keeps no other from being tried.
-    let failed: Vec<String> = blows
+    let failed: Vec<String> = blows(kind)
+        .into_iter()
         .filter(|blow| catch_unwind(|| campaign(kind, &[*blow], AGENTS, MESSAGES)).is_err())
         .map(|blow| {
             table::row(&format!("{kind:<40} {blow:<44} FAILED"));
@@ -82,12 +82,16 @@ fn hit(kind: Kind) {
 }
 
 fn really(kind: Kind) {
-    let blows = if full() {
-        Blow::all(kind)
-    } else {
-        Blow::some(kind)
+    campaign(kind, &blows(kind), 6, 60);
+}
+
+fn blows(kind: Kind) -> Vec<Blow> {
+    let mut blows = match full() {
+        true => Blow::all(kind),
+        false => Blow::some(kind),
     };
-    campaign(kind, &blows, 6, 60);
+    blows.retain(table::wanted);
+    blows
 }
 
 /// At least so many messages.

@@ -5,7 +5,7 @@ use std::{fs::OpenOptions, io::Write as _};
 
 use crate::blows::Blow;
 
-/// Whether the long form shall have this blow: `MATRIX_BLOWS` has words of those wanted, with commas between.
+/// Whether this run shall have this blow: `MATRIX_BLOWS` has words of those wanted, with commas between.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wanted(blow: &Blow) -> bool {
     let words = std::env::var("MATRIX_BLOWS").unwrap_or_default();
