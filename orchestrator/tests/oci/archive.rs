@@ -50,6 +50,15 @@ pub(crate) fn export_with(
     records: &[u8],
     to: &Path,
 ) -> Result<Exported, OciError> {
+    export_as(world, compress, records, Output::Folder(to))
+}
+
+pub(crate) fn export_as(
+    world: &World,
+    compress: Compress,
+    records: &[u8],
+    to: Output<'_>,
+) -> Result<Exported, OciError> {
     let layers: Vec<_> = world
         .layers
         .iter()
@@ -71,7 +80,7 @@ pub(crate) fn export_with(
         created_at: 0,
         compress,
     };
-    world.store.export(&what, &world.slots, Output::Folder(to))
+    world.store.export(&what, &world.slots, to)
 }
 
 /// Puts an archive's base and layers into the world, in place of its own.

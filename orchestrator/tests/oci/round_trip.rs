@@ -10,11 +10,11 @@ use std::{
     path::Path,
 };
 
-use mayfly_orchestrator::snapshot::oci::Compress;
+use mayfly_orchestrator::snapshot::oci::{Compress, Output};
 use rustix::fs::{AtFlags, CWD, Gid, Uid, XattrFlags, setxattr};
 
 use crate::{
-    archive::{export, import},
+    archive::{export, export_as, history, import},
     picture::{assert_same, take},
     world::World,
 };
@@ -132,4 +132,29 @@ fn sn_12_a_failed_export_leaves_nothing() {
     let error = crate::archive::export_with(&world, Compress::Gzip, b"", &to).unwrap_err();
     assert!(error.to_string().contains("is missing"), "{error}");
     assert!(!to.exists());
+}
+
+#[test]
+fn a_file_has_the_same_bytes_as_a_stream() {
+    let mut world = odd_world();
+    // One blob for all three: it is kept once.
+    for _ in 0..3 {
+        world.tick(|work| fs::write(work.join("same"), "same").unwrap());
+    }
+    let records = history(&world.layers, true).to_lines();
+    for compress in [Compress::None, Compress::Gzip, Compress::Zstd] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut stream = Vec::new();
+        let to = Output::Stream {
+            to: &mut stream,
+            aside: dir.path(),
+        };
+        let streamed = export_as(&world, compress, &records, to).unwrap();
+        let path = dir.path().join("agent.tar");
+        let file = File::create_new(&path).unwrap();
+        let to = Output::File(&file, &path);
+        let written = export_as(&world, compress, &records, to).unwrap();
+        assert_eq!(written, streamed);
+        assert!(fs::read(&path).unwrap() == stream, "{compress:?}");
+    }
 }

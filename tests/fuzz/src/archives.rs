@@ -257,7 +257,7 @@ impl Sample {
         let aside = self.dir.path().join(format!("aside-{compress:?}"));
         fs::create_dir(&aside).expect("made");
         let mut out = Vec::new();
-        let output = Output::Tar {
+        let output = Output::Stream {
             to: &mut out,
             aside: &aside,
         };

@@ -110,7 +110,7 @@ impl PreparedExport {
     fn write_tar(&self, to: &mut dyn Write) -> Result<Exported, OciError> {
         let staging = self.commands.store.stage()?;
         let aside = staging.path();
-        let done = self.write_to(Output::Tar { to, aside })?;
+        let done = self.write_to(Output::Stream { to, aside })?;
         staging.end()?;
         Ok(done)
     }
@@ -126,8 +126,9 @@ impl PreparedExport {
         if path.symlink_metadata().is_ok() {
             return Err(fault(std::io::ErrorKind::AlreadyExists.into()));
         }
-        let mut file = File::create_new(&part).map_err(fault)?;
-        let named = self.write_tar(&mut file).and_then(|done| {
+        let file = File::create_new(&part).map_err(fault)?;
+        let written = self.write_to(Output::File(&file, Path::new(&part)));
+        let named = written.and_then(|done| {
             let named = file.sync_all().and_then(|()| fs::rename(&part, path));
             named.map(|()| done).map_err(fault)
         });

@@ -19,9 +19,9 @@ use super::{
     header::Meta,
     history,
     image::{self, Config, Descriptor, Index, Inner, LAYERS_MAX, Manifest, RootFs},
-    layout::{Output, Sink},
     links::Links,
     pack::pack,
+    sink::{Output, Sink},
     squeeze::{Feeder, squeeze},
     write::{Body, Writer},
 };
@@ -231,15 +231,16 @@ impl<'a, 'o> Exporter<'a, 'o> {
         annotations: BTreeMap<String, String>,
         fill: impl FnOnce(&mut Writer<Feeder>) -> Result<(), OciError>,
     ) -> Result<(), OciError> {
-        let (path, file) = self.sink.begin()?;
-        let squeezed = squeeze(self.what.compress, file, |feeder| {
+        let blob = self.sink.begin()?;
+        let path = &blob.path;
+        let squeezed = squeeze(self.what.compress, &blob.file, |feeder| {
             let mut writer = Writer::new(feeder);
             fill(&mut writer)?;
             let ended = writer.finish();
-            ended.map_err(|error| OciError::from(StoreError::io(&path, error)))
+            ended.map_err(|error| OciError::from(StoreError::io(path, error)))
         });
-        let squeezed = squeezed.map_err(|error| StoreError::io(&path, error))??;
-        self.sink.keep(&path, &squeezed.digest, squeezed.size)?;
+        let squeezed = squeezed.map_err(|error| StoreError::io(path, error))??;
+        self.sink.keep(&blob, &squeezed.digest, squeezed.size)?;
         self.layers.push(Descriptor {
             media_type: self.what.compress.media_type(),
             digest: format!("sha256:{}", squeezed.digest),

@@ -1,152 +1,25 @@
-//! A layout's files: written into a folder or a tar file, received from a tar file, read from a
-//! folder with every digest checked.
+//! A layout's files: received from a tar file, read from a folder with every digest checked. How they are written
+//! stands in [`super::sink`].
 
 use std::{
-    collections::HashSet,
     fs::{self, File},
     io::{self, Read, Seek, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
 use super::{
     super::StoreError,
     OciError,
-    header::Meta,
-    image::{self, Descriptor, Index},
+    image::{self, Descriptor},
     read::{Kind, Reader},
     squeeze,
     unpack::Budget,
-    write::{Body, Writer},
 };
 
-const LAYOUT: &str = "oci-layout";
-const INDEX: &str = "index.json";
-const BLOBS: &str = "blobs/sha256";
-
-/// Where an export goes.
-pub enum Output<'a> {
-    /// A folder that does not exist yet.
-    Folder(&'a Path),
-    /// A tar file, in one pass; each layer waits in the folder `aside` until its digest is known.
-    Tar {
-        /// Takes the bytes.
-        to: &'a mut dyn Write,
-        /// Exists, and is the caller's to remove.
-        aside: &'a Path,
-    },
-}
-
-pub(super) struct Sink<'a> {
-    /// Of blobs in the making.
-    aside: PathBuf,
-    folder: Option<&'a Path>,
-    tar: Option<Writer<&'a mut dyn Write>>,
-    kept: HashSet<String>,
-    next: u32,
-}
-
-impl<'a> Sink<'a> {
-    pub(super) fn open(output: Output<'a>) -> Result<Self, OciError> {
-        let (folder, tar, aside) = match output {
-            Output::Folder(path) => {
-                let mut folder = fs::DirBuilder::new();
-                folder.mode(0o700);
-                let made = folder
-                    .create(path)
-                    .and_then(|()| fs::create_dir_all(path.join(BLOBS)));
-                made.map_err(|error| StoreError::io(path, error))?;
-                (Some(path), None, path.join(BLOBS))
-            }
-            Output::Tar { to, aside } => (None, Some(Writer::new(to)), aside.to_owned()),
-        };
-        let mut sink = Sink {
-            aside,
-            folder,
-            tar,
-            kept: HashSet::new(),
-            next: 0,
-        };
-        sink.named(LAYOUT, image::LAYOUT.as_bytes())?;
-        Ok(sink)
-    }
-
-    /// A file for a blob in the making.
-    pub(super) fn begin(&mut self) -> Result<(PathBuf, File), OciError> {
-        self.next += 1;
-        let path = self.aside.join(format!(".part-{}", self.next));
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path);
-        let file = file.map_err(|error| StoreError::io(&path, error))?;
-        Ok((path, file))
-    }
-
-    /// The blob at `path` is whole.
-    pub(super) fn keep(&mut self, path: &Path, digest: &str, size: u64) -> Result<(), OciError> {
-        let new = self.kept.insert(digest.to_owned());
-        let done = match (&mut self.tar, self.folder) {
-            (Some(tar), _) if new => {
-                let name = format!("{BLOBS}/{digest}");
-                let copied = File::open(path).and_then(|file| {
-                    let meta = Meta::plain(0o644);
-                    let body = Body {
-                        from: &file,
-                        length: size,
-                        pieces: None,
-                    };
-                    tar.file(name.as_bytes(), meta, &Vec::new(), &body, None)
-                });
-                copied.and_then(|()| fs::remove_file(path))
-            }
-            (None, Some(folder)) if new => fs::rename(path, folder.join(BLOBS).join(digest)),
-            _ => fs::remove_file(path),
-        };
-        Ok(done.map_err(|error| StoreError::io(path, error))?)
-    }
-
-    /// A small blob.
-    pub(super) fn blob(
-        &mut self,
-        media_type: &str,
-        content: &[u8],
-    ) -> Result<Descriptor, OciError> {
-        let (digest, size) = squeeze::digest(content).map_err(|error| self.fault(error))?;
-        if self.kept.insert(digest.clone()) {
-            self.named(&format!("{BLOBS}/{digest}"), content)?;
-        }
-        Ok(Descriptor {
-            media_type: media_type.to_owned(),
-            digest: format!("sha256:{digest}"),
-            size,
-            annotations: Default::default(),
-        })
-    }
-
-    /// The index comes last: a layout without one is none.
-    pub(super) fn finish(mut self, index: &Index) -> Result<(), OciError> {
-        let index = serde_json::to_vec(index).expect("documents are plain");
-        self.named(INDEX, &index)?;
-        let ended = self.tar.take().map_or(Ok(()), |tar| tar.finish()?.flush());
-        ended.map_err(|error| self.fault(error))
-    }
-
-    fn named(&mut self, name: &str, content: &[u8]) -> Result<(), OciError> {
-        let written = match (&mut self.tar, self.folder) {
-            (Some(tar), _) => tar.bytes(name.as_bytes(), Meta::plain(0o644), content),
-            (None, Some(folder)) => fs::write(folder.join(name), content),
-            (None, None) => Ok(()),
-        };
-        written.map_err(|error| self.fault(error))
-    }
-
-    fn fault(&self, error: io::Error) -> OciError {
-        StoreError::io(self.folder.unwrap_or(&self.aside), error).into()
-    }
-}
+pub(super) const LAYOUT: &str = "oci-layout";
+pub(super) const INDEX: &str = "index.json";
+pub(super) const BLOBS: &str = "blobs/sha256";
 
 /// Unpacks a layout's tar file into the empty folder `into`: known names only.
 pub fn receive(from: impl Read, into: &Path, budget: &mut Budget<'_>) -> Result<(), OciError> {

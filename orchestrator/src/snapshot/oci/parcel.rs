@@ -149,7 +149,7 @@ fn packed(
     fill: impl FnOnce(&mut Writer<Feeder>) -> Result<(), OciError>,
 ) -> Result<Parcel, OciError> {
     let fault = |error: io::Error| OciError::from(StoreError::io(dir, error));
-    let squeezed = squeeze(Compress::Zstd, into, |feeder| {
+    let squeezed = squeeze(Compress::Zstd, &into, |feeder| {
         let mut writer = Writer::new(feeder);
         fill(&mut writer)?;
         writer.finish().map_err(fault)

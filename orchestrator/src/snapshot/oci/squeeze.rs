@@ -82,7 +82,7 @@ pub(super) struct Squeezed {
 /// the one that is told.
 pub(super) fn squeeze<E>(
     compress: Compress,
-    into: File,
+    into: &File,
     fill: impl FnOnce(Feeder) -> Result<Feeder, E>,
 ) -> Result<Result<Squeezed, E>, io::Error> {
     let (full, filled) = sync_channel(CHUNKS);
@@ -154,7 +154,7 @@ impl Write for Feeder {
 /// Answers the digest of what is stored, where that is not the plain stream, and its length.
 fn store<T>(
     compress: Compress,
-    into: File,
+    mut into: &File,
     filled: &Receiver<Vec<u8>>,
     used: impl Fn(Vec<u8>) -> T,
 ) -> io::Result<(Option<String>, u64)> {
@@ -170,7 +170,7 @@ fn store<T>(
     }
     let mut size = 0;
     for mut chunk in filled.iter().filter(|chunk| !chunk.is_empty()) {
-        (&into).write_all(&chunk)?;
+        into.write_all(&chunk)?;
         size += chunk.len() as u64;
         chunk.clear();
         used(chunk);
@@ -251,7 +251,7 @@ impl Write for Passed {
     }
 }
 
-fn keep(mut into: File, pieces: &Receiver<Vec<u8>>) -> io::Result<(Option<String>, u64)> {
+fn keep(mut into: &File, pieces: &Receiver<Vec<u8>>) -> io::Result<(Option<String>, u64)> {
     let (mut digest, mut size) = (Sha256::new(), 0);
     for piece in pieces {
         digest.update(&piece);

@@ -151,6 +151,14 @@ impl<W: Write> Writer<W> {
     }
 }
 
+/// The head of a file of Mayfly's own, of so many bytes.
+pub(super) fn plain_file(path: &[u8], stored: u64) -> Head<'_> {
+    Head {
+        stored,
+        ..head(path, Flag::File, Meta::plain(0o644))
+    }
+}
+
 fn head(path: &[u8], flag: Flag, meta: Meta) -> Head<'_> {
     Head {
         path,
