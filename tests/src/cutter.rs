@@ -2,7 +2,7 @@
 //! of what comes back.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     fs::File,
     io::{self, Read, Write},
     net::{TcpListener, TcpStream},
@@ -29,7 +29,9 @@ struct State {
     silent: bool,
     /// Everybody is answered this.
     says: Option<String>,
-    open: Vec<End>,
+    /// Connections that have not ended, by when they came.
+    open: HashMap<u64, End>,
+    came: u64,
 }
 
 /// See the module.
@@ -102,7 +104,7 @@ impl Cutter {
 
     /// Ends all connections that are open.
     pub fn cut_all(&self) {
-        for open in locked(&self.state).open.drain(..) {
+        for (_, open) in locked(&self.state).open.drain() {
             // Those that have ended by themselves are no fault.
             let _ = shutdown(&open, Shutdown::Both);
         }
@@ -123,17 +125,29 @@ fn passing(
     thread::spawn(move || {
         for client in std::iter::repeat_with(accept).flatten() {
             let (shared, connect) = (shared.clone(), connect.clone());
-            thread::spawn(move || connection(client, &*connect, &shared));
+            thread::spawn(move || noted(client, &*connect, &shared));
         }
     });
     state
 }
 
-fn connection(client: End, connect: &impl Fn() -> io::Result<End>, state: &Mutex<State>) {
+/// A connection that has ended is not kept: there are thousands.
+fn noted(client: End, connect: &impl Fn() -> io::Result<End>, state: &Mutex<State>) {
     let Ok(kept) = client.try_clone() else { return };
+    let number = {
+        let mut state = locked(state);
+        state.came += 1;
+        let number = state.came;
+        state.open.insert(number, kept);
+        number
+    };
+    connection(client, connect, state);
+    locked(state).open.remove(&number);
+}
+
+fn connection(client: End, connect: &impl Fn() -> io::Result<End>, state: &Mutex<State>) {
     let (silent, says, cut) = {
         let mut state = locked(state);
-        state.open.push(kept);
         let cut = match state.silent {
             true => None,
             false => state.cuts.pop_front(),
@@ -188,4 +202,32 @@ fn pass(mut from: &End, mut to: &End, most: Option<usize>) {
     }
     let _ = shutdown(from, Shutdown::Both);
     let _ = shutdown(to, Shutdown::Both);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_has_ended_is_not_kept() {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let cutter = Cutter::before(&server.local_addr().expect("an address").to_string());
+        let mut said = String::new();
+        for _ in 0..3 {
+            let mut client = TcpStream::connect(cutter.address()).expect("it listens");
+            let (mut served, _) = server.accept().expect("it is passed on");
+            served.write_all(b"word ").expect("it is open");
+            drop(served);
+            client.read_to_string(&mut said).expect("it is passed on");
+        }
+        assert_eq!(said, "word word word ");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !locked(&cutter.state).open.is_empty() {
+            assert!(Instant::now() < deadline, "{:?}", cutter.state);
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(locked(&cutter.state).came, 3);
+    }
 }
