@@ -355,3 +355,23 @@ impl Program {
 
 /// The script said `exit`.
 struct Exited(i32);
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn p2_a_program_whose_worker_was_silent_for_too_long_does_nothing_more() {
+        let open = |heard| {
+            let mut gate = Gate {
+                paused: watch::channel(false).1,
+                heard: watch::channel(heard).1,
+            };
+            gate.open().now_or_never().is_some()
+        };
+        assert!(open(Instant::now()));
+        assert!(!open(Instant::now() - STALE));
+    }
+}
