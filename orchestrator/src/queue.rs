@@ -164,7 +164,38 @@ pub trait Queue: Send + Sync + 'static {
 
     /// A lane that was put aside may be offered again; false if it was not, or not any more.
     async fn forgive(&self, lane: AgentId) -> Result<bool, QueueError>;
+
+    /// Whether it is this process's turn to offer all lanes with work. Of all that ask one has it, for [`TURN`]
+    /// or until [`Queue::rest`] says otherwise; whoever asks a queue that lost all it knew has it at once.
+    async fn turn(&self) -> Result<bool, QueueError>;
+
+    /// Whoever has the turn is not through yet, or is: for so long nobody gets it.
+    async fn rest(&self, rest: Rest) -> Result<(), QueueError>;
 }
 
 /// Between two [`Queue::beat`]s.
 pub const BEAT: Duration = Duration::from_secs(5);
+
+/// How long a turn to offer all lanes holds when nothing more is heard of whoever has it.
+pub const TURN: Duration = Duration::from_secs(2);
+/// From the end of such a turn until the next.
+pub const ROUND: Duration = Duration::from_secs(4);
+
+/// For how long nobody gets the turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Whoever has it goes on.
+    Turn,
+    /// All lanes were offered.
+    Round,
+}
+
+impl Rest {
+    /// From when it is said.
+    pub fn duration(self) -> Duration {
+        match self {
+            Rest::Turn => TURN,
+            Rest::Round => ROUND,
+        }
+    }
+}

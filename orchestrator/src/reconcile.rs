@@ -9,7 +9,8 @@
 //! | no sandbox of a closed tick | [`leftovers`] removes it, then its folders |
 //! | no stray on the engine | [`strays`] removes what no open tick names |
 //! | no folder without a row | [`folders`] removes layers and uppers nobody names |
-//! | no lane with work that the queue does not know | [`lanes`] offers it |
+//! | no lane with work that the queue does not know | [`lanes`] offers it, one process in turn |
+//! | no lane that the queue has put aside | [`put_aside`] parks its next message |
 //! | no chain near the mount limit | [`chains`] merges it |
 //! | no image in use that a prune loses | [`keep_images`] marks it, archives it, forgets it |
 //! | no platform event that nobody can repeat any more | [`old_events`] forgets it |
@@ -34,6 +35,9 @@ use crate::{
 
 /// Between two rounds.
 const PERIOD: Duration = Duration::from_secs(5);
+/// Longest pause until it is asked again whose turn it is to tell the queue who waits. A queue that was emptied knows it again
+/// after this, or after twice this and [`TURN`](crate::queue::TURN) where whoever had the turn died: 4 s.
+const ASK: Duration = Duration::from_secs(1);
 /// How long a worker has to have its lease, and to run, before it declares others dead.
 const STEADY: Duration = Duration::from_secs(20);
 /// How often folders are looked for whose rows another worker has removed.
@@ -65,8 +69,7 @@ pub async fn at_start(worker: &Worker) -> Result<(), TickError> {
         .host_disk
         .make_ballast()
         .unwrap_or_else(|error| tracing::warn!(%error, "no ballast"));
-    worker.lanes.refill().await?;
-    Ok(())
+    lanes(worker).await
 }
 
 /// Goes on until the process comes to rest.
@@ -115,8 +118,27 @@ pub async fn keep_lanes(worker: Worker) -> Result<(), TickError> {
     let stopping = worker.tools.supervisor.stopping();
     let rounds = async {
         loop {
+            let pause = match note("lanes", lanes(&worker).await) {
+                // Not all processes at one moment.
+                true => ASK.mul_f64(rand::random_range(0.5..1.0)),
+                // Whoever cannot read who waits leaves the next turn to another.
+                false => PERIOD,
+            };
+            tokio::time::sleep(pause).await;
+        }
+    };
+    let _: Option<()> = stopping.run_until_cancelled(rounds).await;
+    Ok(())
+}
+
+/// Looks after what died, in workers and in the queue, until the process comes to rest: a loop of its own, because
+/// it may wait for an engine's answer.
+pub async fn keep_watch(worker: Worker) -> Result<(), TickError> {
+    let stopping = worker.tools.supervisor.stopping();
+    let rounds = async {
+        loop {
             note("dead workers", dead_workers(&worker).await);
-            note("lanes", lanes(&worker).await);
+            note("lanes put aside", put_aside(&worker).await);
             tokio::time::sleep(PERIOD).await;
         }
     };
@@ -330,9 +352,13 @@ pub async fn folders(tools: &Tools) -> Result<(), TickError> {
     Ok(())
 }
 
-/// Offers every lane with work: the queue may have lost it. Parks what the queue has put aside.
+/// Offers every lane with work, where it is this process's turn: the queue may have lost it.
 pub async fn lanes(worker: &Worker) -> Result<(), TickError> {
-    let refilled = worker.lanes.refill().await;
+    Ok(worker.lanes.refill().await?)
+}
+
+/// Parks what the queue has put aside.
+pub async fn put_aside(worker: &Worker) -> Result<(), TickError> {
     for lane in worker.lanes.dead().await {
         // Only one of several workers takes it back in.
         if !worker.lanes.forgive(lane).await {
@@ -342,7 +368,7 @@ pub async fn lanes(worker: &Worker) -> Result<(), TickError> {
         worker.tools.db.park_next(lane, DIED).await?;
         worker.bell.ring();
     }
-    Ok(refilled?)
+    Ok(())
 }
 
 /// Merges chains that come near the mount limit, and those that hold much for states that have

@@ -185,6 +185,7 @@ fn start_loops(worker: &Worker, leased: Duration) {
     supervisor.standing("disk guard", worker.clone().guard_disk());
     supervisor.standing("reconciler", reconcile::serve(worker.clone()));
     supervisor.standing("lane keeper", reconcile::keep_lanes(worker.clone()));
+    supervisor.standing("watch", reconcile::keep_watch(worker.clone()));
     if worker.role.has_engine() {
         supervisor.standing("worker", worker.clone().serve());
         supervisor.standing("queue beat", worker.clone().beat());

@@ -13,7 +13,7 @@ use std::{
 
 use mayfly_domain::AgentId;
 use mayfly_orchestrator::{
-    queue::{Length, Local, Offer, Queue, Redis, Room, Work},
+    queue::{Length, Local, Offer, Queue, ROUND, Redis, Rest, Room, TURN, Work},
     worker::Identity,
 };
 use mayfly_tests::redis_server::RedisServer;
@@ -55,6 +55,7 @@ on_both! {
     a_wait_that_was_given_up_loses_nothing
     lanes_know_their_place
     nothing_breaks_where_a_lane_is_given_back_twice_or_by_nobody
+    one_at_a_time_has_the_turn_to_offer_all_lanes
 }
 
 fn on(server: &RedisServer, worker: &str, epoch: i64) -> Redis {
@@ -97,6 +98,16 @@ async fn take_in(queue: &impl Queue, room: &Room) -> Work {
 async fn nothing_is_there(queue: &impl Queue, room: &Room) {
     let taken = timeout(NOTHING, queue.take(room)).await;
     assert!(taken.is_err(), "{taken:?}");
+}
+
+/// How long it takes from now on until somebody has the turn to offer all lanes.
+async fn until_turn(queue: &impl Queue) -> Duration {
+    let began = Instant::now();
+    while !queue.turn().await.unwrap() {
+        assert!(began.elapsed() < PATIENCE, "nobody gets the turn");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    began.elapsed()
 }
 
 async fn lanes_are_served_in_turn_and_one_at_a_time(queue: &impl Queue) {
@@ -314,4 +325,22 @@ async fn nothing_breaks_where_a_lane_is_given_back_twice_or_by_nobody(queue: &im
     queue.forgive(lane.lane).await.unwrap();
     assert!(queue.dead().await.unwrap().is_empty());
     queue.leave().await.unwrap();
+}
+
+async fn one_at_a_time_has_the_turn_to_offer_all_lanes(queue: &impl Queue) {
+    let about = Duration::from_millis(50);
+    assert!(queue.turn().await.unwrap(), "nobody had it");
+    let died = until_turn(queue).await;
+    assert!(died >= TURN - about, "{died:?}: the first one has it");
+    assert!(died < TURN + PATIENCE / 5, "{died:?}: it died");
+    let began = Instant::now();
+    while began.elapsed() < TURN + TURN / 4 {
+        queue.rest(Rest::Turn).await.unwrap();
+        assert!(!queue.turn().await.unwrap(), "who has it goes on");
+        tokio::time::sleep(TURN / 8).await;
+    }
+    queue.rest(Rest::Round).await.unwrap();
+    let round = until_turn(queue).await;
+    assert!(round >= ROUND - about, "{round:?}: all were offered");
+    assert!(round < ROUND + PATIENCE / 5, "{round:?}");
 }

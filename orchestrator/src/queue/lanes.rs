@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use mayfly_domain::AgentId;
 use tokio::time::timeout;
 
-use super::{BEAT, Length, Offer, Queue, QueueError, Room, Work};
+use super::{BEAT, Length, Offer, Queue, QueueError, Rest, Room, Work};
 use crate::{
     agent::profile::Profiles,
     db::{Db, DbError, messages::Waiting},
@@ -16,6 +16,8 @@ use crate::{
 
 /// Patience of whoever accepts a message: what the queue is not told now it is told by the reconciler.
 const SHORTLY: Duration = Duration::from_secs(1);
+/// Lanes that are offered before whoever has the turn says that it goes on.
+const OFFERED: usize = 2000;
 
 /// See the module; cheap to clone.
 #[derive(Clone)]
@@ -57,15 +59,30 @@ impl Lanes {
         }
     }
 
-    /// Offers every lane with work: the queue may have lost it.
+    /// Offers every lane with work, where it is this process's turn: the queue may have lost it.
     pub async fn refill(&self) -> Result<(), DbError> {
+        if !self.has_turn().await {
+            return Ok(());
+        }
         let waiting = self.db.lanes_to_run().await?;
         let offers: Vec<Offer> = waiting
             .into_iter()
             .map(|lane| self.offer_for(lane))
             .collect();
-        self.hear(Source::Offers, self.queue.offer(&offers).await);
+        for offers in offers.chunks(OFFERED) {
+            self.ask(self.queue.rest(Rest::Turn).await);
+            let offered = self.queue.offer(offers).await;
+            if self.hear(Source::Offers, offered).is_none() {
+                return Ok(());
+            }
+        }
+        self.ask(self.queue.rest(Rest::Round).await);
         Ok(())
+    }
+
+    /// Of all processes one reads and offers what waits; the others hear only that the queue is well.
+    async fn has_turn(&self) -> bool {
+        self.hear(Source::Offers, self.queue.turn().await) == Some(true)
     }
 
     /// Waits for a lane; tries again, ever more slowly, where the queue does not answer.

@@ -1,12 +1,15 @@
 //! The queue inside one process, rebuilt from the database at start.
 
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use mayfly_domain::AgentId;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Offer, Queue, QueueError, Room, Work, local::order::Order};
+use super::{Offer, Queue, QueueError, Rest, Room, TURN, Work, local::order::Order};
 
 mod order;
 
@@ -15,6 +18,8 @@ mod order;
 pub struct Local {
     order: Mutex<Order>,
     changed: Notify,
+    /// Until when nobody gets the turn to offer all lanes.
+    rests: Mutex<Duration>,
     began: Instant,
 }
 
@@ -23,16 +28,19 @@ impl Default for Local {
         Local {
             order: Mutex::default(),
             changed: Notify::new(),
+            rests: Mutex::default(),
             began: Instant::now(),
         }
     }
 }
 
 impl Local {
-    fn order(&self) -> std::sync::MutexGuard<'_, Order> {
-        self.order
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn order(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rests(&self) -> MutexGuard<'_, Duration> {
+        self.rests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Duration {
@@ -95,5 +103,19 @@ impl Queue for Local {
 
     async fn forgive(&self, _: AgentId) -> Result<bool, QueueError> {
         Ok(false)
+    }
+
+    async fn turn(&self) -> Result<bool, QueueError> {
+        let (now, mut rests) = (self.now(), self.rests());
+        let free = *rests <= now;
+        if free {
+            *rests = now + TURN;
+        }
+        Ok(free)
+    }
+
+    async fn rest(&self, rest: Rest) -> Result<(), QueueError> {
+        *self.rests() = self.now() + rest.duration();
+        Ok(())
     }
 }

@@ -27,7 +27,7 @@ use self::{
     node::{Node, Nodes, is_gone},
     speech::{Call, Speech},
 };
-use super::{BEAT, DEATHS, Length, Offer, Queue, QueueError, Room, Work};
+use super::{BEAT, DEATHS, Length, Offer, Queue, QueueError, ROUND, Rest, Room, TURN, Work};
 use crate::worker::Identity;
 
 /// How long a process that is not heard of keeps what it took.
@@ -231,6 +231,14 @@ impl Queue for Redis {
 
     async fn forgive(&self, lane: AgentId) -> Result<bool, QueueError> {
         self.call(&speech::forgive(lane)).await
+    }
+
+    async fn turn(&self) -> Result<bool, QueueError> {
+        self.call(&speech::turn()).await
+    }
+
+    async fn rest(&self, rest: Rest) -> Result<(), QueueError> {
+        self.call(&speech::rest(rest)).await
     }
 }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use mayfly_domain::AgentId;
 use mayfly_orchestrator::{
     queue::{
-        Offer, Queue, QueueError, Room, Work,
+        Offer, Queue, QueueError, Rest, Room, Work,
         redis::speech::{self, Call, Speech},
     },
     worker::Identity,
@@ -129,5 +129,13 @@ impl Queue for Remote {
 
     async fn forgive(&self, lane: AgentId) -> Result<bool, QueueError> {
         self.told(&speech::forgive(lane))
+    }
+
+    async fn turn(&self) -> Result<bool, QueueError> {
+        self.told(&speech::turn())
+    }
+
+    async fn rest(&self, rest: Rest) -> Result<(), QueueError> {
+        self.call(&speech::rest(rest)).map(drop)
     }
 }

@@ -28,7 +28,7 @@ pub struct Scene {
     /// Ticks at once on each worker.
     #[arg(long, default_value_t = 4)]
     pub places: u32,
-    /// Workers that look for dead ones and tell the queue who waits; each of them may die, too.
+    /// Workers that look for dead ones and for lanes that are put aside; each of them may die, too.
     #[arg(long, default_value_t = 16)]
     pub keepers: usize,
     /// A worker lives so long until it is killed.

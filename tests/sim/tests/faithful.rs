@@ -5,7 +5,7 @@ use std::time::Duration;
 use mayfly_domain::AgentId;
 use mayfly_orchestrator::{
     queue::{
-        Length, Offer, Room, Work,
+        Length, Offer, Rest, Room, Work,
         redis::{
             SOURCE, keys,
             speech::{self, Call, Speech},
@@ -116,7 +116,7 @@ fn the_simulated_redis_answers_as_a_real_one() {
     let mut workers: Vec<(i64, Speech, Vec<AgentId>)> = (0..3)
         .map(|id| (1, Speech::new(identity(id, 1)), Vec::new()))
         .collect();
-    let (mut taken, mut buried) = (0, 0);
+    let (mut taken, mut buried, mut turns) = (0, 0, 0);
     for _ in 0..CALLS {
         let at = chance.below(3) as usize;
         match chance.below(12) {
@@ -154,6 +154,15 @@ fn the_simulated_redis_answers_as_a_real_one() {
             }
             9 => {
                 both.call(&workers[at].1.beat());
+                // None ends between the two, whose clocks are not read at one moment.
+                let mut turn = speech::turn();
+                turn[1..].fill("600000".to_owned());
+                turns += i64::from(both.call(&turn) == Value::Int(1));
+                if chance.happens(0.3) {
+                    let mut rest = speech::rest(Rest::Round);
+                    rest[1] = "0".to_owned();
+                    both.call(&rest);
+                }
                 if chance.happens(0.3) {
                     both.call(&workers[at].1.leave());
                 }
@@ -194,7 +203,10 @@ fn the_simulated_redis_answers_as_a_real_one() {
             }
         }
     }
-    assert!(taken > 100 && buried > 5, "{taken} {buried}");
+    assert!(
+        taken > 100 && buried > 5 && turns > 5,
+        "{taken} {buried} {turns}"
+    );
     for lane in lanes {
         both.call(&speech::place(lane));
     }

@@ -54,6 +54,7 @@ async fn a_reconciler_that_runs_again_changes_nothing() {
         reconcile::chains(tools).await.unwrap();
         reconcile::garbage(tools).await.unwrap();
         reconcile::lanes(&worker).await.unwrap();
+        reconcile::put_aside(&worker).await.unwrap();
         assert_eq!(picture(&world), before);
     }
     assert_eq!(world.reply(agent, "wc -l < log").await, "12");

@@ -9,7 +9,7 @@ use std::{
 
 use mayfly_domain::AgentId;
 use mayfly_orchestrator::{
-    queue::{BEAT, Queue, QueueError, Redis, Room, redis::LEASE},
+    queue::{BEAT, Queue, QueueError, Redis, Rest, Room, redis::LEASE},
     worker::Identity,
 };
 use mayfly_tests::redis_server::{RedisCluster, RedisServer};
@@ -179,6 +179,35 @@ async fn a_pause_after_deaths_does_not_outlast_a_clock_that_was_set_back() {
     server.command(&["ZADD", "{mayfly:test}:later", "XX", &far, &id]);
     next.offer(&[now(&lane)]).await.unwrap();
     assert_eq!(take(&next).await, lane.lane);
+}
+
+/// A queue that was emptied is filled by whoever asks first, and by nobody's being through with what is lost again.
+#[tokio::test]
+async fn whoever_asks_an_emptied_queue_has_the_turn_to_offer_all_lanes() {
+    let server = RedisServer::start(&[]);
+    let (teller, next) = (on(&server, "teller", 1), on(&server, "next", 1));
+    assert!(teller.turn().await.unwrap());
+    assert!(!next.turn().await.unwrap());
+    server.command(&["FLUSHALL"]);
+    for rest in [Rest::Turn, Rest::Round] {
+        teller.rest(rest).await.unwrap();
+    }
+    assert!(next.turn().await.unwrap(), "what was offered is lost");
+    next.rest(Rest::Round).await.unwrap();
+    server.command(&["FLUSHALL"]);
+    assert!(next.turn().await.unwrap());
+}
+
+/// The server's clock was set back by two days in the middle of a turn.
+#[tokio::test]
+async fn a_turn_does_not_outlast_a_clock_that_was_set_back() {
+    let server = RedisServer::start(&[]);
+    let queue = on(&server, "w", 1);
+    assert!(queue.turn().await.unwrap());
+    let far = (mayfly_orchestrator::clock::unix_ms() + 2 * 24 * 3600 * 1000).to_string();
+    server.command(&["HSET", "{mayfly:test}:meta", "round", &far]);
+    assert!(queue.turn().await.unwrap());
+    assert!(!queue.turn().await.unwrap());
 }
 
 /// Whoever is at a limit holds up nobody else, however many lanes of theirs stand in front; and what lost
@@ -398,6 +427,11 @@ async fn each_refusal_is_one_sentence_with_the_way_out() {
     );
     full.command(&["CONFIG", "SET", "maxmemory", "0"]);
     queue.offer(&[now(&work("ada"))]).await.unwrap();
+    // Also to those who are asked for no lanes: that all is well is told by whoever says so.
+    assert!(queue.turn().await.unwrap());
+    full.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    let told = queue.turn().await.expect_err("it is full again").0;
+    assert!(told.contains("is out of memory"), "{told}");
 
     let replica = RedisServer::start(&[
         "--replicaof",

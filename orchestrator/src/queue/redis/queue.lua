@@ -16,7 +16,7 @@ local HELD = KEYS[7]   -- hash: token -> lane, a new line, its work as it was ta
 local NOTES = KEYS[8]  -- hash: "again LANE" -> due time of what was offered while taken; "died LANE" -> takers that were
                        -- given up since it was last given back
 local TAGS = KEYS[9]   -- sorted set: users by the turn from which their next lane counts
-local META = KEYS[10]  -- hash: turn, arrivals, swept
+local META = KEYS[10]  -- hash: turn, arrivals, swept; round: until when nobody gets the turn to offer all lanes
 local DEAD = KEYS[11]  -- set: lanes put aside
 local WAKE_SHORT = KEYS[12] -- lists: one element wakes one waiting worker
 local WAKE_LONG = KEYS[13]
@@ -284,6 +284,22 @@ function calls.dead() return call('SMEMBERS', DEAD) end
 function calls.forgive()
   call('HDEL', NOTES, 'died ' .. ARGV[2])
   return call('SREM', DEAD, ARGV[2])
+end
+
+-- turn: how long it holds, longest rest. Answers 1 where the caller is to offer all lanes. One whose answer was
+-- lost has it for nothing, and the next has it when it is over.
+function calls.turn()
+  -- A server that takes no writes says so to each who asks, and not only to the one whose turn it is.
+  call('HSETNX', META, 'round', '0')
+  local round = number(call('HGET', META, 'round'))
+  if round > now and round <= now + tonumber(ARGV[3]) then return 0 end
+  call('HSET', META, 'round', text(now + tonumber(ARGV[2])))
+  return 1
+end
+
+-- rest: how long. Where all was lost meanwhile the next who asks has the turn.
+function calls.rest()
+  if call('HEXISTS', META, 'round') == 1 then call('HSET', META, 'round', text(now + tonumber(ARGV[2]))) end
 end
 
 return calls[ARGV[1]]()

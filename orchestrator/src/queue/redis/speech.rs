@@ -13,7 +13,7 @@ use std::{
 use mayfly_domain::AgentId;
 use redis::{FromRedisValue as _, Value};
 
-use super::{DEATHS, LEASE, Length, Offer, Room, Work};
+use super::{DEATHS, LEASE, Length, Offer, ROUND, Rest, Room, TURN, Work};
 use crate::worker::Identity;
 
 /// The arguments of one call.
@@ -151,22 +151,32 @@ pub fn forgive(lane: AgentId) -> Call {
     call(["forgive", &lane.to_string()])
 }
 
+/// Whether it is the caller's turn to offer all lanes.
+pub fn turn() -> Call {
+    call(["turn", &ms(TURN), &ms(TURN.max(ROUND))])
+}
+
+/// Nobody gets that turn for so long.
+pub fn rest(rest: Rest) -> Call {
+    call(["rest", &ms(rest.duration())])
+}
+
 fn call<const N: usize>(arguments: [&str; N]) -> Call {
     arguments.map(str::to_owned).to_vec()
 }
 
 fn lease() -> String {
-    LEASE.as_millis().to_string()
+    ms(LEASE)
+}
+
+fn ms(duration: Duration) -> String {
+    duration.as_millis().to_string()
 }
 
 /// Lane, work and delay in milliseconds.
 fn arguments(offer: &Offer) -> [String; 3] {
     let Offer { work, delay } = offer;
-    [
-        work.lane.to_string(),
-        written(work),
-        delay.as_millis().to_string(),
-    ]
+    [work.lane.to_string(), written(work), ms(*delay)]
 }
 
 /// As the script reads it; a profile's name has no line break.

@@ -32,6 +32,8 @@ pub(super) type Life = u64;
 
 /// Between two looks for what the dead left.
 const PERIOD: Ms = 5000;
+/// Longest pause until a process asks again whose turn it is to tell the queue who waits.
+const ASK: Ms = 1000;
 /// How long a worker has to have its lease, and to run, before it declares others dead.
 const STEADY: Duration = Duration::from_secs(20);
 /// Longest wait for a ring.
@@ -45,6 +47,7 @@ pub(super) enum Timer {
     Renew,
     Beat,
     Keep,
+    Tell,
     Heartbeat,
     /// Looks for work, unless it has looked or was woken since.
     Take(u64),
@@ -178,6 +181,9 @@ impl World<'_> {
         starting.began = clock::boot_time();
         self.close_orphans(worker);
         self.refill(worker);
+        if !self.is_up(worker) {
+            return;
+        }
         let takes = self.chance.between(10, 4000);
         self.at(worker, takes, Timer::Began);
     }
@@ -189,6 +195,7 @@ impl World<'_> {
             Timer::Renew => self.ask(worker, 0, Ask::Renew(clock::boot_time())),
             Timer::Beat => self.beat(worker),
             Timer::Keep => self.keep(worker),
+            Timer::Tell => self.tell_who_waits(worker),
             Timer::Heartbeat => {
                 if self.workers[worker].lease.fresh() {
                     self.heartbeat(worker);
@@ -209,7 +216,7 @@ impl World<'_> {
 
     fn began(&mut self, worker: usize) {
         self.workers[worker].lease.confirm(clock::boot_time());
-        for timer in [Timer::Renew, Timer::Beat, Timer::Heartbeat] {
+        for timer in [Timer::Renew, Timer::Beat, Timer::Heartbeat, Timer::Tell] {
             self.at(worker, 0, timer);
         }
         if worker < self.scene.keepers {
@@ -308,19 +315,44 @@ impl World<'_> {
             }
         }
         self.close_orphans(worker);
-        self.refill(worker);
+        self.meet_queue(worker);
         if let Some(lanes) = self.workers[worker].lanes.clone() {
             self.park_the_dead(worker, &lanes);
         }
     }
 
-    fn refill(&mut self, worker: usize) {
+    /// What `reconcile::keep_lanes` does.
+    fn tell_who_waits(&mut self, worker: usize) {
+        let pause = match self.refill(worker) {
+            true => self.chance.between(ASK / 2, ASK),
+            false => PERIOD,
+        };
+        if self.is_up(worker) {
+            self.at(worker, pause, Timer::Tell);
+        }
+    }
+
+    /// Whether it had what it takes: who has the turn may not reach the database, or die with it.
+    fn refill(&mut self, worker: usize) -> bool {
         self.meet_queue(worker);
-        if let Some(lanes) = self.workers[worker].lanes.clone()
-            && let Err(error) = self.runtime.block_on(lanes.refill())
-        {
+        let reaches = self.reaches_database(worker);
+        let teller = &self.workers[worker];
+        let (Some(lanes), Some(remote)) = (teller.lanes.clone(), teller.remote.clone()) else {
+            return false;
+        };
+        let dies = self.breaks(self.scene.inside);
+        if dies || !reaches {
+            let has_turn = self.runtime.block_on(remote.turn()) == Ok(true);
+            if has_turn && dies {
+                self.crash(worker, "with the turn to tell who waits");
+            }
+            return !has_turn;
+        }
+        self.show_database();
+        if let Err(error) = self.runtime.block_on(lanes.refill()) {
             self.break_(&format!("w{worker} does not refill: {error}"), &[]);
         }
+        true
     }
 
     fn park_the_dead(&mut self, worker: usize, lanes: &Lanes) {
