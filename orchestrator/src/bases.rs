@@ -17,6 +17,7 @@ use crate::{
     depot::{DepotError, Travel},
     faults,
     images::Images,
+    observe,
     sandbox::{Backend, BackendError, BaseFacts, Image, Owner},
     snapshot::{Slot, Store, StoreError},
 };
@@ -92,7 +93,8 @@ impl Bases {
     }
 
     /// The agent with a base that lies here. Where it was promised one it gets it, in its own image or its
-    /// `profile`'s; what another worker has extracted comes from the layer store, or is extracted here too.
+    /// `profile`'s; what another worker has extracted comes from the layer store, or is extracted here too: also
+    /// where the store lacks it or gives something else, and then it is owed again.
     pub async fn bring(&self, agent: Agent, profile: &SandboxRef) -> Result<Agent, BaseError> {
         if agent.base.is_promised() {
             let reference = agent.sandbox.as_ref().unwrap_or(profile);
@@ -111,11 +113,15 @@ impl Bases {
         // What is extracted here is not fetched meanwhile.
         let turn = self.travel.turn(base.id.as_str());
         let _alone = turn.lock().await;
-        if self.travel.fetch_base_in_turn(&base).await? {
-            return Ok(agent);
-        }
+        let has_image = base.image == agent.image;
+        let lost = match self.travel.fetch_base_in_turn(&base).await {
+            Ok(true) => return Ok(agent),
+            Ok(false) => None,
+            Err(error) if has_image && error.is_of_object() => Some(error),
+            Err(error) => return Err(error.into()),
+        };
         let Base { image, id, .. } = base;
-        if image != agent.image {
+        if !has_image {
             return Err(BaseError::OnlyThere(id));
         }
         let image = SandboxRef::Docker { image, id: None };
@@ -124,6 +130,10 @@ impl Bases {
         let _making = self.making.read().await;
         if !self.is_here(&agent.base) {
             self.extract(&agent.base, &image).await?;
+        }
+        if let Some(error) = lost {
+            tracing::warn!(base = %id, error = observe::chain(&error), "extracted again, and owed to the store");
+            self.db.owe_base(&id).await?;
         }
         Ok(agent)
     }

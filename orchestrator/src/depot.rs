@@ -35,7 +35,7 @@ use crate::{
     snapshot::{StoreError, oci::OciError},
 };
 
-/// So often an object is unpacked in vain until it counts as lost.
+/// So often an object comes with other bytes, or is unpacked in vain, until it counts as lost.
 pub(crate) const TRIES: u32 = 3;
 
 /// Why something did not get into the layer store, or out of it.
@@ -56,6 +56,8 @@ pub enum DepotError {
         store: String,
         /// The object's name.
         object: String,
+        /// How often it was so in a row.
+        tries: u32,
         /// How it shows.
         reason: String,
     },
@@ -130,21 +132,30 @@ pub enum DepotError {
 
 impl DepotError {
     /// Whether nobody has it, or what there is of it is good for nothing: whoever reads it later gets no more. What
-    /// comes with other bytes than were put may have been cut on its way.
+    /// comes with other bytes than were put once may have been cut on its way.
     pub(crate) fn is_lost(&self) -> bool {
         match self {
             DepotError::Lacks { .. }
             | DepotError::Elsewhere { .. }
             | DepotError::Store(StoreError::Missing { .. }) => true,
-            DepotError::Unusable { tries, .. } => *tries >= TRIES,
+            DepotError::Wrong { tries, .. } | DepotError::Unusable { tries, .. } => *tries >= TRIES,
             _ => false,
         }
+    }
+
+    /// Whether the store answers, and what it says of this object is of no use.
+    pub(crate) fn is_of_object(&self) -> bool {
+        matches!(
+            self,
+            DepotError::Lacks { .. } | DepotError::Wrong { .. } | DepotError::Unusable { .. }
+        )
     }
 
     /// Whether the store itself is at fault, so that waiting may help.
     pub fn is_away(&self) -> bool {
         match self {
-            DepotError::Away { .. } | DepotError::Wrong { .. } => true,
+            DepotError::Away { .. } => true,
+            DepotError::Wrong { tries, .. } => *tries < TRIES,
             // Its rows are asked before it.
             DepotError::Db(error) => error.is_down(),
             _ => false,

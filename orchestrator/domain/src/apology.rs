@@ -69,10 +69,10 @@ pub enum Apology {
         /// Why, in one sentence.
         reason: String,
     },
-    /// A layer that the state stands on is missing; the message waits for a person.
-    LayerMissing {
-        /// Which.
-        layer: String,
+    /// A layer or base that the state stands on is missing; the message waits for a person.
+    PartMissing {
+        /// Which, in words.
+        part: String,
         /// Who made it and what can be done, in words.
         way_out: String,
     },
@@ -113,8 +113,8 @@ impl fmt::Display for Apology {
                 write!(f, "the message's files could not be handed over: {reason}")
             }
             Apology::Interrupted { reason } => write!(f, "interrupted: {reason}"),
-            Apology::LayerMissing { layer, way_out } => {
-                write!(f, "layer {layer} of this state is missing{way_out}")
+            Apology::PartMissing { part, way_out } => {
+                write!(f, "{part} of this state is missing{way_out}")
             }
             Apology::GaveUp { attempts, reason } => {
                 write!(

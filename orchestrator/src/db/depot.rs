@@ -154,6 +154,15 @@ impl Db {
         self.is_stored(sql, base.as_str(), parcel).await
     }
 
+    /// What the layer store has of a base is of no use: it is owed again.
+    pub async fn owe_base(&self, base: &BaseId) -> Result<(), DbError> {
+        query("UPDATE bases SET stored_at = NULL WHERE id = $1")
+            .bind(base.as_str())
+            .execute(self.writer())
+            .await?;
+        Ok(())
+    }
+
     async fn is_stored(
         &self,
         sql: &'static str,

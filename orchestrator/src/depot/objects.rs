@@ -108,15 +108,18 @@ impl Objects {
 
     /// Puts a file's bytes under their name. Repeatable: what is there with this name and size stays.
     pub async fn put(&self, object: &Object, path: &Path) -> Result<(), DepotError> {
+        match self.size(&object.name).await? {
+            Some(size) if size == object.parcel.size => Ok(()),
+            _ => self.put_over(object, path).await,
+        }
+    }
+
+    /// The same, over whatever is there.
+    pub async fn put_over(&self, object: &Object, path: &Path) -> Result<(), DepotError> {
         let key = Key::from(object.name.as_str());
         let size = object.parcel.size;
         self.asked(size, async {
             self.is_mounted().await?;
-            match self.0.store.head(&key).await {
-                Ok(found) if found.size == size => return Ok(()),
-                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
             match size <= AT_ONCE {
                 true => {
                     let bytes = tokio::fs::read(path).await;
@@ -127,7 +130,9 @@ impl Objects {
             }
             self.is_mounted().await
         })
-        .await
+        .await?;
+        self.was_good(object);
+        Ok(())
     }
 
     /// What is written below a folder that is not mounted would be nobody else's.
@@ -203,7 +208,7 @@ impl Objects {
         }
     }
 
-    /// What was fetched is as it should be.
+    /// What is there is as it should be.
     pub(super) fn was_good(&self, object: &Object) {
         self.0.gate.works(Some(&object.name));
     }
@@ -395,6 +400,7 @@ impl Objects {
         DepotError::Wrong {
             store: self.0.shown.clone(),
             object: object.to_owned(),
+            tries: self.0.gate.times(Some(object)),
             reason,
         }
     }

@@ -170,8 +170,14 @@ impl Travel {
             name: name(&parcel.digest),
             parcel,
         };
-        self.spare(&object).await?;
-        objects.put(&object, &path).await?;
+        match Kind::of(&object.name) {
+            Some(Kind::Base(..)) => {
+                self.spare(&object).await?;
+                // Owed again where what is there is wrong, which no size tells.
+                objects.put_over(&object, &path).await?;
+            }
+            _ => objects.put(&object, &path).await?,
+        }
         faults::point("depot.put");
         blocking(move || Ok(staging.end()?)).await?;
         Ok(Some(object.parcel))
@@ -310,8 +316,7 @@ impl Travel {
 
     /// Only a base is ever put again under the same name: not while somebody may be removing it.
     async fn spare(&self, object: &Object) -> Result<(), DepotError> {
-        let of_base = matches!(Kind::of(&object.name), Some(Kind::Base(..)));
-        if !of_base || self.db.spare(&object.name).await? {
+        if self.db.spare(&object.name).await? {
             return Ok(());
         }
         let object = object.name.clone();

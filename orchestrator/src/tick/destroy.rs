@@ -234,8 +234,8 @@ async fn missing(tools: &Tools, job: &Job, layer: &LayerId) -> EndedBadly {
         ),
     };
     EndedBadly {
-        apology: Apology::LayerMissing {
-            layer: layer.to_string(),
+        apology: Apology::PartMissing {
+            part: format!("layer {layer}"),
             way_out,
         },
         ..interrupted("", Again::Parked)

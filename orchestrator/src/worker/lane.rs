@@ -6,7 +6,7 @@ use mayfly_domain::{AgentId, Apology, TickId};
 
 use super::{
     NOT_ALLOWED, SOON, WAIT, Worker,
-    next::{Lost, Missing, Next},
+    next::{Lost, Missing, Next, Part},
     reserves::Promise,
 };
 use crate::{
@@ -118,8 +118,11 @@ impl Worker {
     /// Nobody can bring the state here: the message is parked, and a person chooses.
     async fn park_lost(&self, message: &Message, lost: Lost) -> Result<Again, DbError> {
         let db = &self.tools.db;
-        let Lost { layer, why } = lost;
-        let before = db.made(&layer).await?.and_then(|made| made.before);
+        let Lost { part, why } = lost;
+        let before = match &part {
+            Part::Layer(layer) => db.made(layer).await?.and_then(|made| made.before),
+            Part::Base(_) => None,
+        };
         let agent = message.agent.short();
         let go_on = match before {
             Some(tick) => format!(
@@ -131,8 +134,8 @@ impl Worker {
         let way_out = format!(
             " here, and {why}: wait until that is mended and run the message again, or {go_on}"
         );
-        let layer = layer.to_string();
-        let notice = Apology::LayerMissing { layer, way_out }.to_string();
+        let part = part.to_string();
+        let notice = Apology::PartMissing { part, way_out }.to_string();
         let choices = told::choices(before, message.id);
         if !db.park_with(message, &notice, &choices).await? {
             return Ok(Some(SOON));

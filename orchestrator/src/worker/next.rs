@@ -1,8 +1,8 @@
 //! What a lane can do now, and what it waits for.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use mayfly_domain::{AgentId, LayerId, SandboxRef};
+use mayfly_domain::{AgentId, BaseId, LayerId, SandboxRef};
 
 use super::{
     SOON, Worker,
@@ -39,14 +39,29 @@ pub(super) enum Next {
     },
 }
 
-/// A layer that nobody can have now.
+/// What nobody can have now.
 pub(super) struct Lost {
-    pub(super) layer: LayerId,
+    pub(super) part: Part,
     /// Where its only copy is, for a person.
     pub(super) why: String,
 }
 
-/// What keeps an agent's layers away.
+/// A part of a state, as a person is told of it.
+pub(super) enum Part {
+    Layer(LayerId),
+    Base(BaseId),
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Layer(layer) => write!(f, "layer {layer}"),
+            Part::Base(base) => write!(f, "base {base}"),
+        }
+    }
+}
+
+/// What keeps a part of an agent's state away.
 enum Away {
     Waits(Missing),
     Lost(Lost),
@@ -123,7 +138,10 @@ impl Worker {
         let agent = match self.bases.bring(agent, &profile.sandbox).await {
             Ok(agent) => agent,
             Err(BaseError::Db(error)) => return Err(error),
-            Err(BaseError::Depot(error)) => return Ok(Next::Waits(message, missing(&error))),
+            Err(BaseError::Depot(error)) => {
+                let away = self.away(&error);
+                return self.wait_or_park(message, away).await;
+            }
             Err(error) => return Ok(Next::Waits(message, observe::chain(&error).into())),
         };
         let reference = sandbox_of(&agent, &message);
@@ -142,8 +160,7 @@ impl Worker {
                     profile: Box::new(profile),
                     image,
                 },
-                Some(Away::Waits(missing)) => Next::Waits(message, missing),
-                Some(Away::Lost(lost)) => self.wait_or_park(message, lost).await?,
+                Some(away) => self.wait_or_park(message, away).await?,
             },
             Err(error @ BackendError::Failing { .. }) => {
                 let missing = Missing {
@@ -190,20 +207,27 @@ impl Worker {
             Err(DepotError::Db(error)) => Err(error),
             // Told by the tick: nobody has it.
             Err(DepotError::Store(StoreError::Missing { .. })) => Ok(None),
-            Err(error) => Ok(Some(match lost(&error, self.is_steady(GONE)) {
-                Some(lost) => Away::Lost(lost),
-                None => Away::Waits(missing(&error)),
-            })),
+            Err(error) => Ok(Some(self.away(&error))),
         }
     }
 
-    /// A person is asked, unless one has said that it waits.
-    async fn wait_or_park(&self, message: Message, lost: Lost) -> Result<Next, DbError> {
-        if !self.tools.db.is_patient(message.id).await? {
-            return Ok(Next::Lost(message, lost));
+    fn away(&self, error: &DepotError) -> Away {
+        match lost(error, self.is_steady(GONE)) {
+            Some(lost) => Away::Lost(lost),
+            None => Away::Waits(missing(error)),
         }
-        let Lost { layer, why } = lost;
-        let missing = format!("layer {layer} is not at hand: {why}");
+    }
+
+    /// Of what is lost a person is asked, unless one has said that it waits.
+    async fn wait_or_park(&self, message: Message, away: Away) -> Result<Next, DbError> {
+        let Lost { part, why } = match away {
+            Away::Waits(missing) => return Ok(Next::Waits(message, missing)),
+            Away::Lost(lost) if !self.tools.db.is_patient(message.id).await? => {
+                return Ok(Next::Lost(message, lost));
+            }
+            Away::Lost(lost) => lost,
+        };
+        let missing = format!("{part} is not at hand: {why}");
         Ok(Next::Waits(message, missing.into()))
     }
 
@@ -229,14 +253,16 @@ impl Worker {
     }
 }
 
-/// The layer, where waiting alone does not bring it. `steady`: whether we have been heard of for that long.
+/// The part, where waiting alone does not bring it. `steady`: whether we have been heard of for that long.
 fn lost(error: &DepotError, steady: bool) -> Option<Lost> {
-    let object = |object: &str, why: &str| match Kind::of(object) {
-        Some(Kind::Layer(layer)) => Some(Lost {
-            layer,
-            why: why.to_owned(),
-        }),
-        _ => None,
+    let object = |object: &str, why: &str| {
+        let part = match Kind::of(object)? {
+            Kind::Layer(layer) => Part::Layer(layer),
+            Kind::Base(base, _) => Part::Base(base),
+            Kind::Transcript(..) | Kind::Blob(_) => return None,
+        };
+        let why = why.to_owned();
+        Some(Lost { part, why })
     };
     match error {
         DepotError::Elsewhere {
@@ -244,10 +270,18 @@ fn lost(error: &DepotError, steady: bool) -> Option<Lost> {
             worker,
             silence,
         } if is_gone(*silence, steady) => Some(Lost {
-            layer: layer.clone(),
+            part: Part::Layer(layer.clone()),
             why: format!("its only copy is on worker {worker}, which does not answer"),
         }),
         DepotError::Lacks { object: name, .. } => object(name, "the layer store has it no more"),
+        DepotError::Wrong {
+            object: name,
+            tries,
+            ..
+        } if *tries >= TRIES => object(
+            name,
+            "the layer store gives other bytes than were put there",
+        ),
         DepotError::Unusable {
             object: name,
             tries,

@@ -1,6 +1,7 @@
 //! The layer store: a bucket on a server that others wrote, and a folder that is shared.
 
 mod away;
+mod base;
 mod clocks;
 mod files;
 mod frozen;

@@ -223,3 +223,26 @@ async fn a_person_is_asked_where_an_object_cannot_be_unpacked() {
     scene.until_said("one\nthird").await;
     scene.world.end().await;
 }
+
+/// Other bytes than were put may have been cut on their way, but not again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_is_asked_where_an_object_stays_wrong() {
+    let shared = Shared::folder();
+    let mut scene = Scene::new(&shared).await;
+    let [layer, digest, at] = &scene.newest[..] else {
+        panic!("{:?}", scene.newest)
+    };
+    let object = format!("layers/{layer}.{digest}");
+    let mut other = shared.get(&object).expect("it was put");
+    other[0] ^= 1;
+    shared.put(&object, &other);
+    let back = format!("digest = '{digest}', stored_at = {at}, holder = NULL");
+    let change = format!("UPDATE layers SET {back} WHERE id = '{layer}'");
+    scene.world.change(&change);
+    let (question, buttons) = scene
+        .question("gives other bytes than were put there")
+        .await;
+    scene.presses(&question, &buttons[1]).await;
+    scene.until_said("one\nthird").await;
+    scene.world.end().await;
+}

@@ -5,7 +5,7 @@ use mayfly_tests::world::{Setup, World};
 
 use crate::{Shared, count, empty, forget_all, newest_object, sha256, world};
 
-async fn on_docker(shared: &Shared) -> World {
+pub(crate) async fn on_docker(shared: &Shared) -> World {
     let setup = Setup {
         store: shared.config(),
         ..Setup::default()
