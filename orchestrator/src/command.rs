@@ -21,7 +21,6 @@ use crate::{
     bases::Bases,
     bell::Bell,
     blobs::Blobs,
-    clock,
     db::{Db, DbError, ticks::Tick},
     depot,
     images::Images,
@@ -232,7 +231,7 @@ impl Commands {
 
     /// Sandboxes whose removal has been tried for long; messages run all the same.
     async fn stuck(&self) -> Vec<String> {
-        let before = clock::unix_ms() - STUCK.as_millis() as i64;
+        let before = self.db.now() - STUCK.as_millis() as i64;
         let stuck = self.db.unremoved().await.unwrap_or_default();
         let sentence = |tick: Tick| {
             format!(

@@ -103,6 +103,7 @@ impl Db {
             shared: dialect == Dialect::Postgres,
             clock: Arc::default(),
         };
+        db.set_clock().await?;
         db.sign().await?;
         Ok(db)
     }

@@ -19,7 +19,7 @@ use mayfly_domain::{InstallationId, SandboxRef};
 use self::breaker::Breaker;
 use crate::{
     clock,
-    db::{Db, DbError, images::ImageInUse},
+    db::{Db, DbError},
     sandbox::{Backend, BackendError, Image, Origin},
     worker::host_disk::HostDisk,
 };
@@ -159,7 +159,10 @@ impl Images {
                 self.db.set_registry(&image.id, registry).await?;
             }
             let again = kept.registry.or_else(|| image.registry.clone()).is_some();
-            if !again && due(&image, at_rest) && !self.archive_of(&image.id).exists() {
+            if !again
+                && due(self.db.now() - image.since, at_rest)
+                && !self.archive_of(&image.id).exists()
+            {
                 missing.get_or_insert((image.id, kept.bytes));
             }
         }
@@ -273,8 +276,7 @@ fn id_of(reference: &SandboxRef) -> Option<&str> {
     id.as_ref().or(named).map(String::as_str)
 }
 
-fn due(image: &ImageInUse, at_rest: bool) -> bool {
-    let age = clock::unix_ms() - image.since;
+fn due(age: i64, at_rest: bool) -> bool {
     let wait = if at_rest { SETTLED } else { OVERDUE };
     age >= wait.as_millis() as i64
 }

@@ -81,6 +81,21 @@ fn sql_stands_only_in_db() {
     assert_eq!(strays, Vec::<PathBuf>::new());
 }
 
+/// Hosts' clocks differ by days: what stands in a row is by the one that all share.
+#[test]
+fn rows_have_the_time_of_the_database() {
+    let folder = root().join("orchestrator/src/db");
+    let strays: Vec<PathBuf> = rust_files(&folder)
+        .into_iter()
+        .filter(|file| !file.ends_with("shared_clock.rs"))
+        .filter(|file| {
+            let text = std::fs::read_to_string(file).expect("readable");
+            text.contains("unix_ms()")
+        })
+        .collect();
+    assert_eq!(strays, Vec::<PathBuf>::new());
+}
+
 #[test]
 fn no_module_file_is_called_mod() {
     let strays: Vec<PathBuf> = ["bot", "orchestrator", "adapters", "tests"]

@@ -8,7 +8,6 @@ use super::{
 use crate::{
     agent::profile::SHELL,
     bases::{BaseError, Beginning},
-    clock,
     db::{agents::Agent, deliveries::Undelivered, orders::Ask, shown::ShownAgent},
     observe,
     sandbox::BackendError,
@@ -38,7 +37,7 @@ impl Commands {
             base: begins.base,
             head: None,
             forked_from: None,
-            created_at: clock::unix_ms(),
+            created_at: self.db.now(),
         };
         let thread = ThreadKey::local(self.installation, agent.id);
         self.db.insert_agent(&agent, &thread).await?;
@@ -59,7 +58,7 @@ impl Commands {
             base: begins.base,
             head: None,
             forked_from: None,
-            created_at: clock::unix_ms(),
+            created_at: self.db.now(),
             profile: agent.profile,
         };
         let own = ThreadKey::local(self.installation, old);
@@ -156,7 +155,7 @@ impl Commands {
             id: AgentId::new(),
             head,
             forked_from: Some(id),
-            created_at: clock::unix_ms(),
+            created_at: self.db.now(),
             ..agent
         };
         let thread = ThreadKey::local(self.installation, fork.id);

@@ -20,7 +20,6 @@ use super::{
     messages::{Lane, insert_message},
     parse, query,
 };
-use crate::clock;
 
 /// Stored by one transaction: some milliseconds of work, so that other writers do not wait long.
 const AT_ONCE: usize = 64;
@@ -151,7 +150,7 @@ async fn accept(
     arrival: &Arrival,
     limits: &AttachmentLimits,
 ) -> Result<Acceptance, DbError> {
-    let now = clock::unix_ms();
+    let now = tx.now();
     let Some(lane) = Lane::of(tx, &arrival.thread).await? else {
         return Ok(Acceptance::NoAgent);
     };

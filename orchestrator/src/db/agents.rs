@@ -15,7 +15,7 @@ use super::{
     pins::kept_layers_on,
     query,
 };
-use crate::{bases::Beginning, clock, sandbox::BaseFacts};
+use crate::{bases::Beginning, sandbox::BaseFacts};
 
 /// An agent's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -424,7 +424,7 @@ async fn move_row(
          VALUES ($1, $2, $3, $4, $5)",
     )
     .bind(agent.to_string())
-    .bind(clock::unix_ms())
+    .bind(tx.now())
     .bind(from.map(|id| id.to_string()))
     .bind(to.map(|id| id.to_string()))
     .bind(reason)

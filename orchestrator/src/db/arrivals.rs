@@ -4,7 +4,6 @@ use mayfly_domain::{Event, Incoming, Mark, Recent};
 use sqlx::{AnyConnection, Row as _};
 
 use super::{Db, DbError, Tx, parse, query};
-use crate::clock;
 
 /// An event that is to be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +22,7 @@ impl Db {
         events: &[Incoming],
         mark: Option<&Mark>,
     ) -> Result<u64, DbError> {
-        let now = clock::unix_ms();
+        let now = self.now();
         let mut tx = self.begin().await?;
         let mut new = 0;
         for incoming in events {

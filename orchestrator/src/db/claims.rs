@@ -59,7 +59,7 @@ impl Db {
         names: impl FnOnce(&LayerId) -> Names,
         together: &Together,
     ) -> Result<Option<Claim>, DbError> {
-        let now = clock::unix_ms();
+        let now = self.now();
         let mut tx = self.begin().await?;
         let Some(agent) = agent_on(&mut tx, id).await? else {
             return Ok(None);

@@ -12,7 +12,6 @@ use mayfly_domain::{AgentId, BaseId, BlobHash, LayerId, TickId};
 use sqlx::{AnyConnection, Connection as _, Row as _, any::install_default_drivers};
 
 use super::{Db, DbError, Dialect, error::reason, ids, images::ImageInUse, parse, pins::Pin};
-use crate::clock;
 
 /// So often a copy is made anew because garbage collection was quicker.
 const ATTEMPTS: u32 = 5;
@@ -78,7 +77,7 @@ impl Db {
             let sql = format!(
                 "INSERT INTO pins (id, layer, reason, created_at, worker, epoch)
                  SELECT $1 || '.' || id, id, 'backup', {}, $2, $3 FROM {table}",
-                clock::unix_ms()
+                self.now()
             );
             sqlx::query(sqlx::AssertSqlSafe(sql))
                 .bind(&pin.id)

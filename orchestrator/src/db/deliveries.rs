@@ -180,7 +180,7 @@ pub(super) async fn owe(tx: &mut Tx, delivery: &NewDelivery) -> Result<(), DbErr
     .bind(delivery.tick.map(|id| id.to_string()))
     .bind(delivery.kind.as_str())
     .bind(&delivery.reply.text)
-    .bind(clock::unix_ms())
+    .bind(tx.now())
     .execute(&mut **tx)
     .await?;
     for (position, file) in delivery.reply.files.iter().enumerate() {
@@ -211,7 +211,7 @@ impl Db {
              ORDER BY d.created_at, d.id LIMIT $3",
             whose.condition(4)
         );
-        let now = clock::unix_ms();
+        let now = self.now();
         let query = query(sqlx::AssertSqlSafe(sql))
             .bind(now)
             // Written before the clock stepped back.
@@ -275,7 +275,7 @@ impl Db {
         )
         .bind(owed.id.to_string())
         .bind(platform_id)
-        .bind(clock::unix_ms())
+        .bind(self.now())
         .fetch_optional(&mut *tx)
         .await?;
         // What it was made of is not needed any more; its posts are known by themselves.

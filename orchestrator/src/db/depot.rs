@@ -6,10 +6,7 @@ use mayfly_domain::{AgentId, BaseId, LayerId, TickId};
 use sqlx::Row as _;
 
 use super::{Db, DbError, Tx, ids, parse, query};
-use crate::{
-    clock,
-    snapshot::{LayerSize, oci::Parcel},
-};
+use crate::snapshot::{LayerSize, oci::Parcel};
 
 /// A layer that gets a row.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +68,7 @@ impl Db {
              WHERE NOT EXISTS (SELECT 1 FROM store)",
         )
         .bind(uuid::Uuid::new_v4().to_string())
-        .bind(clock::unix_ms())
+        .bind(self.now())
         .execute(self.writer())
         .await?;
         let row = query(STORE).fetch_one(self.reader()).await?;
@@ -173,7 +170,7 @@ impl Db {
             .bind(id)
             .bind(&parcel.digest)
             .bind(parcel.size as i64)
-            .bind(clock::unix_ms())
+            .bind(self.now())
             .execute(self.writer())
             .await?;
         Ok(done.rows_affected() == 1)

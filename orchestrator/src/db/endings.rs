@@ -11,7 +11,6 @@ use super::{
     parse, query,
 };
 use crate::{
-    clock,
     snapshot::{LayerSize, oci::Parcel},
     tick::outcome::{Changes, TickOutcome},
 };
@@ -84,7 +83,7 @@ impl Db {
         end: &Closing,
         snapshot: &NewSnapshot,
     ) -> Result<bool, DbError> {
-        let now = clock::unix_ms();
+        let now = self.now();
         let mut tx = self.begin().await?;
         if !close(&mut tx, claim.tick, claim.generation, end, Some(snapshot)).await? {
             return Ok(false);
@@ -155,7 +154,7 @@ impl Db {
     pub async fn mark_removed(&self, id: TickId) -> Result<(), DbError> {
         query("UPDATE ticks SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL")
             .bind(id.to_string())
-            .bind(clock::unix_ms())
+            .bind(self.now())
             .execute(self.writer())
             .await?;
         Ok(())
@@ -170,7 +169,7 @@ async fn close(
     end: &Closing,
     snapshot: Option<&NewSnapshot>,
 ) -> Result<bool, DbError> {
-    let now = clock::unix_ms();
+    let now = tx.now();
     let layer = snapshot.and_then(|s| s.layer).unwrap_or_default();
     let row = query(
         "UPDATE ticks SET outcome = $3, changes = $4, notice = $5, exit_code = $6,

@@ -4,7 +4,7 @@ use mayfly_domain::InstallationId;
 use sqlx::Row as _;
 
 use super::{Db, DbError, parse, query};
-use crate::{clock, sandbox::Names};
+use crate::sandbox::Names;
 
 /// The binding of a data dir to one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Db {
         .bind(&binding.data_dir)
         .bind(OLDEST)
         .bind(version)
-        .bind(clock::unix_ms())
+        .bind(self.now())
         .execute(self.writer())
         .await?;
         let made = self.installation().await?;

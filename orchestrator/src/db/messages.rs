@@ -15,7 +15,7 @@ use super::{
     parse, parse_opt, query,
     together::release,
 };
-use crate::{clock, orders::grammar::Order};
+use crate::orders::grammar::Order;
 
 /// In `wait_noticed`: a person said that the message waits for its files. Told it is no more.
 const PATIENT: i64 = 2;
@@ -176,7 +176,7 @@ pub(super) async fn insert_message(
     .bind(&author.id)
     .bind(&author.name)
     .bind(text)
-    .bind(clock::unix_ms())
+    .bind(tx.now())
     .bind(tx.now() + after.as_millis() as i64)
     .bind(words_of)
     .execute(&mut **tx)
@@ -318,7 +318,7 @@ impl Db {
         agent: AgentId,
         notice: &str,
     ) -> Result<Vec<MessageId>, DbError> {
-        let now = clock::unix_ms();
+        let now = self.now();
         let mut tx = self.begin().await?;
         let rows = query(
             "UPDATE messages SET outcome = 'withdrawn', reason = $2, settled_at = $3
@@ -389,7 +389,7 @@ impl Db {
         )
         .bind(of.id.to_string())
         .bind(notice)
-        .bind(clock::unix_ms())
+        .bind(self.now())
         .bind(outcome.as_str())
         .execute(&mut *tx)
         .await?

@@ -15,10 +15,7 @@ use super::{
     parts::keep_ours,
     query,
 };
-use crate::{
-    clock,
-    orders::{grammar::Order, told},
-};
+use crate::orders::{grammar::Order, told};
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +103,7 @@ pub struct Binding {
 
 /// A command takes its place beside the lane, in the transaction that applies its post.
 pub(super) async fn give(
-    tx: &mut AnyConnection,
+    tx: &mut Tx,
     lane: &Lane,
     author: &Author,
     ask: &Ask,
@@ -115,7 +112,7 @@ pub(super) async fn give(
 }
 
 async fn insert(
-    tx: &mut AnyConnection,
+    tx: &mut Tx,
     thread: &str,
     author: &Author,
     ask: &Ask,
@@ -128,18 +125,18 @@ async fn insert(
     .bind(thread)
     .bind(serde_json::to_string(author).expect("authors are plain"))
     .bind(serde_json::to_string(ask).expect("commands are plain"))
-    .bind(clock::unix_ms())
-    .execute(tx)
+    .bind(tx.now())
+    .execute(&mut **tx)
     .await?;
     Ok(id)
 }
 
 /// A press becomes a command, if it is the first on its question, and is answered if its button is
 /// forgotten. False if it is none of ours.
-pub(super) async fn press(tx: &mut AnyConnection, pressed: &Pressed) -> Result<bool, DbError> {
+pub(super) async fn press(tx: &mut Tx, pressed: &Pressed) -> Result<bool, DbError> {
     let row = query("SELECT thread, action, question FROM buttons WHERE id = $1")
         .bind(&pressed.button)
-        .fetch_optional(&mut *tx)
+        .fetch_optional(&mut **tx)
         .await?;
     let Some(row) = row else {
         return stale(tx, pressed).await;
@@ -157,10 +154,10 @@ pub(super) async fn press(tx: &mut AnyConnection, pressed: &Pressed) -> Result<b
            (SELECT 1 FROM buttons o WHERE o.question = $4 AND o.pressed_at IS NOT NULL)",
     )
     .bind(&pressed.button)
-    .bind(clock::unix_ms())
+    .bind(tx.now())
     .bind(&pressed.by.name)
     .bind(&question)
-    .execute(&mut *tx)
+    .execute(&mut **tx)
     .await?
     .rows_affected();
     let ask = Ask::Pressed {
@@ -172,10 +169,10 @@ pub(super) async fn press(tx: &mut AnyConnection, pressed: &Pressed) -> Result<b
     Ok(true)
 }
 
-async fn stale(tx: &mut AnyConnection, pressed: &Pressed) -> Result<bool, DbError> {
+async fn stale(tx: &mut Tx, pressed: &Pressed) -> Result<bool, DbError> {
     let thread = query("SELECT id FROM threads WHERE key = $1")
         .bind(pressed.thread.to_string())
-        .fetch_optional(&mut *tx)
+        .fetch_optional(&mut **tx)
         .await?;
     let Some(thread) = thread else {
         return Ok(false);
@@ -342,14 +339,14 @@ pub(super) async fn becomes(
 }
 
 /// False if another agent's conversation is there.
-async fn bind(tx: &mut AnyConnection, bound: &Binding) -> Result<bool, DbError> {
+async fn bind(tx: &mut Tx, bound: &Binding) -> Result<bool, DbError> {
     let moved = query(
         "UPDATE threads SET key = $2 WHERE agent = $1
          AND NOT EXISTS (SELECT 1 FROM threads o WHERE o.key = $2 AND o.agent != $1)",
     )
     .bind(bound.fork.to_string())
     .bind(bound.thread.to_string())
-    .execute(&mut *tx)
+    .execute(&mut **tx)
     .await?
     .rows_affected();
     if let (1.., Some(root)) = (moved, &bound.root) {
@@ -408,7 +405,7 @@ async fn add_button(
     .bind(thread.to_string())
     .bind(action)
     .bind(question.to_string())
-    .bind(clock::unix_ms())
+    .bind(tx.now())
     .bind(order.file().map(|file| file.blob.as_str()))
     .execute(&mut **tx)
     .await?;

@@ -6,13 +6,10 @@ use mayfly_domain::{Author, Event, Happened, Place, Posted};
 use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
 use super::{Db, DbError, Tx, query};
-use crate::{
-    clock,
-    inbox::{
-        access::{Access, Verdict},
-        courtesy::Courtesy,
-        pairing::{self, GOOD_FOR, TRIES},
-    },
+use crate::inbox::{
+    access::{Access, Verdict},
+    courtesy::Courtesy,
+    pairing::{self, GOOD_FOR, TRIES},
 };
 
 /// Somebody who may speak because of a code.
@@ -90,7 +87,7 @@ pub(super) async fn tried(
     .bind(platform)
     .bind(&posted.author.id)
     .bind(posted.author.shown_name())
-    .bind(clock::unix_ms())
+    .bind(tx.now())
     .execute(&mut **tx)
     .await?;
     tracing::info!(platform, person = posted.author.id, "paired");
@@ -121,7 +118,7 @@ async fn is_open(tx: &mut Tx, platform: &str, hash: &str) -> Result<bool, DbErro
 
 /// Whether it is the open code, which is used up by that.
 async fn redeem(tx: &mut Tx, platform: &str, hash: &str) -> Result<bool, DbError> {
-    let now = clock::unix_ms();
+    let now = tx.now();
     // A clock that was set back makes none good for longer.
     let good = "expires_at > $2 AND expires_at <= $3";
     let sql = format!("DELETE FROM pairing_codes WHERE platform = $1 AND NOT ({good})");
@@ -175,7 +172,7 @@ fn paired(row: &AnyRow) -> Result<Paired, DbError> {
 impl Db {
     /// Opens a code, in place of the one that was open.
     pub async fn open_pairing(&self, platform: &str, hash: &str) -> Result<i64, DbError> {
-        let expires_at = clock::unix_ms() + GOOD_FOR.as_millis() as i64;
+        let expires_at = self.now() + GOOD_FOR.as_millis() as i64;
         query(
             "INSERT INTO pairing_codes (platform, hash, expires_at) VALUES ($1, $2, $3)
              ON CONFLICT (platform) DO UPDATE SET hash = excluded.hash,

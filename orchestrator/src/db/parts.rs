@@ -3,10 +3,9 @@
 use mayfly_domain::{
     Channel, DeliveryId, MessageId, PostId, Posted, ReplyFile, ThreadKey, chat::Content,
 };
-use sqlx::{AnyConnection, Row as _, any::AnyRow};
+use sqlx::{Row as _, any::AnyRow};
 
-use super::{Db, DbError, query};
-use crate::clock;
+use super::{Db, DbError, Tx, query};
 
 /// What a part shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -275,7 +274,7 @@ impl Db {
             .bind(part.position);
         let query = match value {
             Value::None => query,
-            Value::Now => query.bind(clock::unix_ms()),
+            Value::Now => query.bind(self.now()),
             Value::Text(text) => query.bind(text.to_owned()),
         };
         query.execute(self.writer()).await?;
@@ -363,11 +362,7 @@ fn part(row: &AnyRow, delivery: DeliveryId) -> Result<Part, DbError> {
 }
 
 /// A post of ours, so that answers to it find their conversation.
-pub(super) async fn keep_ours(
-    tx: &mut AnyConnection,
-    thread: &ThreadKey,
-    post: &str,
-) -> Result<(), DbError> {
+pub(super) async fn keep_ours(tx: &mut Tx, thread: &ThreadKey, post: &str) -> Result<(), DbError> {
     query(
         "INSERT INTO posts (channel, id, thread, created_at) VALUES ($1, $2, $3, $4)
          ON CONFLICT (channel, id) DO NOTHING",
@@ -375,8 +370,8 @@ pub(super) async fn keep_ours(
     .bind(thread.channel().to_string())
     .bind(post)
     .bind(thread.to_string())
-    .bind(clock::unix_ms())
-    .execute(tx)
+    .bind(tx.now())
+    .execute(&mut **tx)
     .await?;
     Ok(())
 }

@@ -15,7 +15,6 @@ use super::{
     query,
 };
 use crate::{
-    clock,
     sandbox::Names,
     snapshot::{
         LayerSize, Slot,
@@ -113,7 +112,7 @@ impl Db {
             )
             .bind(format!("{}.{n}", pin.id))
             .bind(name)
-            .bind(clock::unix_ms())
+            .bind(self.now())
             .bind(&me.id)
             .bind(me.epoch)
             .execute(&mut *tx)
@@ -195,7 +194,7 @@ impl Db {
     /// Makes the agent and its history whole or not at all. Legal when all files are in place.
     /// After an error it may be there all the same, if the answer was lost.
     pub async fn insert_history(&self, new: &NewHistory<'_>) -> Result<(), DbError> {
-        let (history, now) = (new.history, clock::unix_ms());
+        let (history, now) = (new.history, self.now());
         let mut tx = self.begin().await?;
         if new.new_base {
             insert_base(&mut tx, new).await?;
@@ -295,7 +294,7 @@ async fn insert_base(tx: &mut Tx, new: &NewHistory<'_>) -> Result<(), DbError> {
     .bind(image)
     .bind(i64::from(agent.uid))
     .bind(i64::from(agent.gid))
-    .bind(clock::unix_ms())
+    .bind(tx.now())
     .execute(&mut **tx)
     .await?;
     Ok(())

@@ -19,7 +19,6 @@ use super::{
     query,
 };
 use crate::{
-    clock,
     inbox::{
         access::{Access, Verdict},
         courtesy::Courtesy,
@@ -213,7 +212,7 @@ async fn known(
     bound: bool,
 ) -> Result<Known, DbError> {
     let most = access.max_bot_turns;
-    let age = clock::unix_ms() - event.at;
+    let age = tx.now() - event.at;
     Ok(Known {
         bound,
         verdict: access.judge(event, channel),
@@ -399,7 +398,7 @@ async fn delete(tx: &mut Tx, id: &PostId) -> Result<Outcome, DbError> {
              settled_at = $2 WHERE id = $1 AND outcome IS NULL",
         )
         .bind(part.message.to_string())
-        .bind(clock::unix_ms())
+        .bind(tx.now())
         .execute(&mut **tx)
         .await?;
     }

@@ -10,7 +10,7 @@ use super::{
     parts::{Standing, keep_ours},
     query,
 };
-use crate::{clock, orders::grammar::Order};
+use crate::orders::grammar::Order;
 
 /// A post that shows how far a message is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Db {
 
     /// Its post is about to be asked for.
     pub async fn progress_asked(&self, of: &Watched, shown: &str) -> Result<(), DbError> {
-        let now = clock::unix_ms();
+        let now = self.now();
         let mut tx = self.begin().await?;
         query(
             "INSERT INTO progress (message, asked_at, shown, shown_at) VALUES ($1, $2, $3, $2)
@@ -142,7 +142,7 @@ impl Db {
         )
         .bind(of.message.to_string())
         .bind(shown)
-        .bind(clock::unix_ms())
+        .bind(self.now())
         .bind(i64::from(unsure))
         .execute(self.writer())
         .await?;

@@ -32,7 +32,7 @@ pub struct Wanted {
 impl Db {
     /// Files that may be tried now, oldest messages first, and of each message so many.
     pub async fn wanted_files(&self, most: i64, of_one: i64) -> Result<Vec<Wanted>, DbError> {
-        let now = clock::unix_ms();
+        let now = self.now();
         let rows = query(
             "SELECT r.message, r.position, t.key, r.file, r.attempts,
                (SELECT count(*) FROM message_files f WHERE f.message = r.message),

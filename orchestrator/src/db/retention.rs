@@ -8,10 +8,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::{AnyConnection, Row as _, any::AnyRow};
 
 use super::{Db, DbError, Tx, ids, parse, parse_opt, query};
-use crate::{
-    clock,
-    retention::plan::{Family, Member, Plan, State},
-};
+use crate::retention::plan::{Family, Member, Plan, State};
 
 /// Differs whenever something did from which a family's use of the disk is added up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -338,7 +335,7 @@ async fn mounted_on(
 }
 
 async fn carry_out(db: &Db, tx: &mut Tx, plan: &Plan) -> Result<(), DbError> {
-    let now = clock::unix_ms();
+    let now = tx.now();
     for state in &plan.expire {
         query("UPDATE snapshots SET expired_at = $2 WHERE id = $1 AND expired_at IS NULL")
             .bind(state.to_string())

@@ -1,7 +1,7 @@
 //! The time that all processes on one database share: the server's, carried on by this host's boot clock.
 //!
-//! Wall clocks of hosts differ and jump. What one process writes and another waits for ("not before") is by this one,
-//! and so are ages of what one of them wrote and another removes.
+//! Wall clocks of hosts differ and jump. Every time in a row is by this one, and so is what it is compared with:
+//! what is waited for ("not before"), how old something is, which of two came first.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -61,6 +61,11 @@ impl Db {
     /// Milliseconds until a time that a row names; 0 if it has come, or if a clock stepped back.
     pub fn until(&self, at: i64) -> i64 {
         clock::until(self.now(), at)
+    }
+
+    /// A moment that a row names as this host's own clock shows it, for who has no other.
+    pub fn by_host(&self, at: i64) -> i64 {
+        at - self.now() + clock::unix_ms()
     }
 
     /// The time now as the server tells it, or this host where the database is a file. A server that does not answer

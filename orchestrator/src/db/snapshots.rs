@@ -10,7 +10,6 @@ use super::{
     depot::{NewLayer, insert_layer},
     ids, parse, parse_opt, query,
 };
-use crate::clock;
 
 /// A snapshot's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +67,7 @@ impl Db {
         snapshot: SnapshotId,
         layer: &NewLayer<'_>,
     ) -> Result<bool, DbError> {
-        let now = clock::unix_ms();
+        let now = self.now();
         let mut tx = self.begin().await?;
         let inserted = query(
             "INSERT INTO merges (snapshot, layer, created_at)

@@ -11,7 +11,6 @@ use super::{
     query,
     remote::waits_for_files,
 };
-use crate::clock;
 
 /// Who may go into one tick with a lane's next message.
 #[derive(Debug, Clone)]
@@ -144,7 +143,7 @@ impl Db {
         )
         .bind(of.id.to_string())
         .bind(notice)
-        .bind(clock::unix_ms())
+        .bind(self.now())
         .execute(&mut *tx)
         .await?
         .rows_affected();

@@ -10,7 +10,6 @@ use std::{
 use mayfly_domain::LayerId;
 
 use super::{DepotError, Travel, blocking};
-use crate::clock;
 
 /// An agent that ran here within this time is likely to run here again.
 const BUSY: Duration = Duration::from_secs(60 * 60);
@@ -75,7 +74,7 @@ async fn stored(travel: &Travel) -> Result<Vec<Held>, DepotError> {
 }
 
 async fn heads(travel: &Travel) -> Result<HashSet<LayerId>, DepotError> {
-    let since = clock::unix_ms() - BUSY.as_millis() as i64;
+    let since = travel.db.now() - BUSY.as_millis() as i64;
     let mut heads = HashSet::new();
     for agent in travel.db.agents_busy_on(&travel.worker, since).await? {
         let head = travel.db.agent(agent).await?.and_then(|agent| agent.head);

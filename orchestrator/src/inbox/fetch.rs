@@ -13,7 +13,6 @@ use tokio::io::AsyncReadExt as _;
 use crate::{
     bell::Bell,
     blobs::{BlobError, Blobs},
-    clock,
     db::{Db, DbError, remote::Wanted},
     observe,
     outbox::Platforms,
@@ -120,12 +119,12 @@ impl Fetcher {
             Err(Missing::Yet(why, after)) if wanted.attempts + 1 < TRIES => {
                 tracing::info!(message = %wanted.message, error = why, "a file is tried again");
                 let pause = after.unwrap_or(Duration::from_secs(1 << wanted.attempts));
-                let next_at = clock::unix_ms() + pause.as_millis() as i64;
+                let next_at = self.db.now() + pause.as_millis() as i64;
                 self.db.file_waits(&wanted, &why, next_at).await
             }
             Err(Missing::NoRoom(why)) => {
                 tracing::warn!(message = %wanted.message, error = why, "a file waits for room");
-                let next_at = clock::unix_ms() + NO_ROOM.as_millis() as i64;
+                let next_at = self.db.now() + NO_ROOM.as_millis() as i64;
                 self.db.file_has_no_room(&wanted, &why, next_at).await
             }
             Err(Missing::Yet(why, _) | Missing::Never(why)) => {

@@ -18,7 +18,6 @@ use crate::{
     agent::profile::Profiles,
     bases::Bases,
     bell::Bell,
-    clock,
     db::{Db, DbError, agents::Agent, arrivals::NewArrival, posts::Applied},
     observe,
     queue::Lanes,
@@ -275,7 +274,7 @@ impl Router {
             base: begins.base,
             head: None,
             forked_from: None,
-            created_at: clock::unix_ms(),
+            created_at: self.db.now(),
         })
     }
 }

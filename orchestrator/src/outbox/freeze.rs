@@ -4,7 +4,6 @@ use mayfly_domain::{ReplyFile, chat::Platform, free_name};
 
 use crate::{
     blobs::{BlobError, Blobs},
-    clock,
     db::{deliveries::Owed, parts::What},
 };
 
@@ -17,12 +16,13 @@ pub(super) async fn parts(
     platform: &dyn Platform,
     blobs: &Blobs,
     owed: &Owed,
+    age_ms: i64,
 ) -> Result<Vec<What>, BlobError> {
     if !owed.buttons.is_empty() {
         let line = platform.line(&owed.reply.text, &owed.buttons);
         return Ok(vec![What::Text(line)]);
     }
-    let text = aged(&owed.reply.text, clock::unix_ms() - owed.created_at);
+    let text = aged(&owed.reply.text, age_ms);
     let rendered = platform.render(&text);
     let mut files = owed.reply.files.clone();
     if let Some((name, content)) = rendered.whole {

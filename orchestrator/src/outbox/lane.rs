@@ -123,7 +123,7 @@ impl Lane {
         let now = Instant::now();
         self.busy.retain(|_, until| *until > now);
         for of in &watched {
-            let due = progress::due(of, caller.platform.as_ref());
+            let due = progress::due(of, self.writer.db.now(), caller.platform.as_ref());
             let idle = of.phase.is_some() && !self.busy.contains_key(&of.thread);
             if left > 0 && (idle || due.is_some()) && self.writing.insert(of.thread.clone()) {
                 left -= 1;

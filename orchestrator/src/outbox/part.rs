@@ -15,7 +15,6 @@ use super::{
     write::{NotYet, Writer},
 };
 use crate::{
-    clock,
     db::{
         deliveries::Owed,
         parts::{Part, Stage},
@@ -54,9 +53,10 @@ impl<'a> Work<'a> {
         };
         if work.parts().await?.is_empty() {
             let platform = caller.platform.as_ref();
-            let parts = freeze::parts(platform, &writer.blobs, owed).await;
+            let age = writer.db.now() - owed.created_at;
+            let parts = freeze::parts(platform, &writer.blobs, owed, age).await;
             let parts = parts.map_err(NotYet::Blob)?;
-            let after = clock::unix_ms() - progress::TOLD;
+            let after = writer.db.now() - progress::TOLD;
             let standing = writer.step(owed, || writer.db.standing(owed.id, after).boxed());
             let standing = standing.await?;
             let freeze = || {
@@ -85,7 +85,7 @@ impl<'a> Work<'a> {
             token: part.token(),
             content: self.caller.platform.line(DOTS, &[]),
             answers: self.answers.clone(),
-            unknown_since: part.asked_at,
+            unknown_since: part.asked_at.map(|at| writer.db.by_host(at)),
         };
         writer
             .step(owed, || writer.db.part_asked(part).boxed())
@@ -131,7 +131,10 @@ impl<'a> Work<'a> {
         }
         // An earlier edit that is still on its way would stand over this one.
         let patience = self.caller.platform.patience();
-        if let Some(left) = part.unsure_at.and_then(|at| left(at, patience)) {
+        if let Some(left) = part
+            .unsure_at
+            .and_then(|at| left(writer.db.now() - at, patience))
+        {
             return Err(NotYet::Again(left));
         }
         writer
@@ -153,7 +156,10 @@ impl<'a> Work<'a> {
             return self.park(part, &told).await;
         }
         let patience = self.caller.platform.file_patience(file.size);
-        if let Some(left) = part.asked_at.and_then(|at| left(at, patience)) {
+        if let Some(left) = part
+            .asked_at
+            .and_then(|at| left(writer.db.now() - at, patience))
+        {
             return Err(NotYet::Again(left));
         }
         let asked_before = part.stage == Stage::Asked;
@@ -179,7 +185,7 @@ impl<'a> Work<'a> {
             name: file.name.clone(),
             size: file.size,
             answers: self.answers.clone(),
-            unknown_since: part.asked_at,
+            unknown_since: part.asked_at.map(|at| writer.db.by_host(at)),
         };
         let staged = match &part.staged {
             Some(name) => Staged::Kept(name.clone()),
@@ -248,8 +254,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// How long a call of that time may still be on its way; none if it cannot be.
-fn left(at: i64, patience: Duration) -> Option<Duration> {
-    let age = Duration::from_millis(clock::unix_ms().saturating_sub(at).max(0).unsigned_abs());
+/// How long a call made so long ago may still be on its way; none if it cannot be.
+fn left(age_ms: i64, patience: Duration) -> Option<Duration> {
+    let age = Duration::from_millis(age_ms.max(0).unsigned_abs());
     patience.checked_sub(age).filter(|left| !left.is_zero())
 }

@@ -17,7 +17,6 @@ use super::{
     write::{NotYet, Writer},
 };
 use crate::{
-    clock,
     db::{DbError, progress::Watched},
     observe,
 };
@@ -49,9 +48,8 @@ pub(super) enum Due {
 /// Until when each thread shows that somebody is busy.
 pub(super) type Busy = HashMap<ThreadKey, Instant>;
 
-/// What is due, if anything.
-pub(super) fn due(of: &Watched, platform: &dyn Platform) -> Option<Due> {
-    let now = clock::unix_ms();
+/// What is due at this time (unix ms, as rows have it), if anything.
+pub(super) fn due(of: &Watched, now: i64, platform: &dyn Platform) -> Option<Due> {
     let Some(progress) = &of.progress else {
         return (!of.settled && now - of.created_at >= SHOW_AFTER).then_some(Due::Make);
     };
@@ -129,7 +127,10 @@ impl Writer {
             token: of.token(),
             content: content(of, text, caller.platform.as_ref()),
             answers: self.db.post_of(of.message).await?,
-            unknown_since: of.progress.as_ref().map(|progress| progress.asked_at),
+            unknown_since: of
+                .progress
+                .as_ref()
+                .map(|progress| self.db.by_host(progress.asked_at)),
         };
         let made = caller.call(|platform| Box::pin(async move { platform.post(&post).await }));
         Ok(made.await)

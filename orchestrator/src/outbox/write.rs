@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     blobs::{BlobError, Blobs},
-    clock::{self, LONGEST_PAUSE},
+    clock::LONGEST_PAUSE,
     db::{
         Db, DbError,
         deliveries::Owed,
@@ -124,7 +124,7 @@ impl Writer {
                 return None;
             }
             NotYet::Again(after) => {
-                let next_at = clock::unix_ms() + millis(after);
+                let next_at = self.db.now() + millis(after);
                 let wait = || self.db.delivery_waits(owed.id, next_at).boxed();
                 return self.record(owed, wait).await;
             }
@@ -137,7 +137,7 @@ impl Writer {
             Some(_) => tracing::info!(delivery = %owed.id, error = told, "delivery is tried again"),
             None => tracing::warn!(delivery = %owed.id, error = told, "delivery parked"),
         }
-        let next_at = pause.map(|pause| clock::unix_ms() + pause);
+        let next_at = pause.map(|pause| self.db.now() + pause);
         let note = || self.db.delivery_failed(owed.id, &told, next_at).boxed();
         self.record(owed, note).await
     }
@@ -148,7 +148,7 @@ impl Writer {
         self.record(owed, || self.db.move_channel(&from, to).boxed())
             .await?;
         // The next call goes there; a platform that says it again is not asked without a pause.
-        let next_at = clock::unix_ms() + grown(owed.attempts);
+        let next_at = self.db.now() + grown(owed.attempts);
         let told = CallError::Moved(to.clone()).to_string();
         let note = || {
             let noted = self.db.delivery_failed(owed.id, &told, Some(next_at));

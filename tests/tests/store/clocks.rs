@@ -1,9 +1,12 @@
 //! A host whose clock is days off removes nothing too early: ages go by the database's clock.
 
-use mayfly_orchestrator::clock::{
-    boot_time,
-    simulated::{self, Now},
-    unix_ms,
+use mayfly_orchestrator::{
+    clock::{
+        boot_time,
+        simulated::{self, Now},
+        unix_ms,
+    },
+    command::StopScope,
 };
 
 use crate::{Shared, keeping::age, shared_world};
@@ -38,6 +41,37 @@ async fn a_host_two_days_ahead_removes_nothing_that_is_young() {
         assert!(!tools.blobs.get(hash).await.expect("it is here").is_empty());
     }
     clock_says(now);
+    world.end().await;
+}
+
+/// Its rows are no younger than those of others: nothing waits for them, and nobody takes them for a jump.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_two_days_ahead_writes_the_time_of_all() {
+    let shared = Shared::folder();
+    let world = shared_world(shared.config()).await;
+    let now = unix_ms();
+    clock_says(now + TWO_DAYS_MS);
+    let agent = world.shell().await;
+    let posted = world.post(agent, "echo one > f; echo ok").await;
+    let waiting = world.post(agent, "sleep 60").await;
+    let stopped = world.commands().stop(agent, StopScope::All).await;
+    stopped.expect("both are withdrawn, or one runs");
+    clock_says(now);
+    for message in [&posted, &waiting] {
+        world.outcome(message).await;
+    }
+    for (table, column) in [
+        ("agents", "created_at"),
+        ("messages", "created_at"),
+        ("deliveries", "created_at"),
+    ] {
+        let ahead = format!(
+            "SELECT count(*) FROM {table} WHERE {column} > {}",
+            now + TWO_DAYS_MS / 2
+        );
+        assert_eq!(world.sql(&ahead), "0", "{table}");
+    }
+    assert_eq!(world.gc().await.held, None);
     world.end().await;
 }
 

@@ -12,7 +12,6 @@ use super::super::{
     messages::Lane,
     query,
 };
-use crate::clock;
 
 const MINUTE: i64 = 60 * 1000;
 
@@ -33,22 +32,22 @@ pub(super) async fn keep(
     .bind(told)
     .bind(&whole.group)
     .bind(message.map(|id| id.to_string()))
-    .bind(clock::unix_ms())
+    .bind(tx.now())
     .execute(&mut **tx)
     .await?;
     Ok(())
 }
 
 /// A post that is gone stays gone, whatever is told of it later.
-pub(super) async fn bury(tx: &mut AnyConnection, id: &PostId) -> Result<(), DbError> {
+pub(super) async fn bury(tx: &mut Tx, id: &PostId) -> Result<(), DbError> {
     query(
         "INSERT INTO posts (channel, id, thread, deleted, created_at) VALUES ($1, $2, '', 1, $3)
          ON CONFLICT (channel, id) DO UPDATE SET deleted = 1",
     )
     .bind(id.channel.to_string())
     .bind(&id.id)
-    .bind(clock::unix_ms())
-    .execute(tx)
+    .bind(tx.now())
+    .execute(&mut **tx)
     .await?;
     Ok(())
 }
@@ -170,7 +169,7 @@ pub(super) async fn park_late(
     message: MessageId,
     whole: &Posted,
 ) -> Result<(), DbError> {
-    let now = clock::unix_ms();
+    let now = tx.now();
     let hours = (now - whole.at) / (60 * MINUTE);
     let reason = format!("it came {hours} h after it was written");
     query("UPDATE messages SET outcome = 'parked', reason = $2, settled_at = $3 WHERE id = $1")
