@@ -91,6 +91,7 @@ const OTHERS: &[&str] = &[
     "import.built",
     "import.inside",
     "import.answer",
+    "upgrade.alone",
 ];
 
 /// `tests/backup.rs` dies at each of these.

@@ -1,8 +1,14 @@
 //! Who comes first migrates, after a trial and a copy; who is too old is told so.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
-use mayfly_orchestrator::db::{Db, Place, Server, installation::Binding};
+use mayfly_orchestrator::{
+    db::{Db, Place, Server, installation::Binding},
+    faults,
+};
 use mayfly_tests::{engine::run, postgres};
 use tokio::time::timeout;
 
@@ -111,6 +117,51 @@ async fn up_01_an_upgrade_takes_its_turn_among_the_writers() {
     Db::open(&place).await.unwrap().close().await;
     assert_eq!(postgres::sql(folder.path(), there), "1");
     worker.outlast_writers().await.unwrap();
+    worker.close().await;
+    postgres::forget(folder.path());
+}
+
+/// Until it was let go.
+static FROZEN: AtomicBool = AtomicBool::new(true);
+
+fn freeze(passed: &'static str) {
+    while passed == "upgrade.alone" && FROZEN.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ev_07_an_upgrade_that_freezes_between_two_migrations_holds_nobody_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = fresh(folder.path()).await;
+    let worker = open(&url).await;
+    postgres::sql(folder.path(), OLDER);
+    let server = Server::parse(&url, None).unwrap();
+    let place = Place::Postgres(server.with_copies_in(folder.path(), Some(OURS)));
+    faults::watch(freeze);
+    let upgrading = tokio::runtime::Handle::current();
+    let upgrading =
+        tokio::task::spawn_blocking(move || upgrading.block_on(Db::open(&place)).map(drop));
+    let held = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+                WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted";
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // The one of who upgrades, and the writers'.
+    while postgres::sql(folder.path(), held) != "2" {
+        assert!(Instant::now() < deadline, "it does not begin");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let since = Instant::now();
+    worker.outlast_writers().await.unwrap();
+    assert!(
+        since.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        since.elapsed()
+    );
+    FROZEN.store(false, Ordering::SeqCst);
+    upgrading
+        .await
+        .unwrap()
+        .expect_err("it has lost its session");
     worker.close().await;
     postgres::forget(folder.path());
 }

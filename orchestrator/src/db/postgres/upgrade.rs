@@ -16,6 +16,7 @@ use super::{
     super::{DbError, copy, error::reason, installation::version, place::Server},
     Refused, WRITERS,
 };
+use crate::faults;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
 
@@ -24,6 +25,9 @@ const ALONE: &str = "SELECT pg_advisory_lock(7521962890042319)";
 /// [`WRITERS`] for as long as the connection lives: workers of the release before write in between, and would each
 /// have a lock that the other one wants.
 const WRITE_ALONE: &str = "SELECT pg_advisory_lock(7521962890042318)";
+/// Whoever freezes between two migrations is in no transaction, and holds up all writers. PostgreSQL 13 cannot tell.
+const NOTICED: &str = "SELECT set_config('idle_session_timeout', '10s', false)
+     WHERE CAST(current_setting('server_version_num') AS BIGINT) >= 140000";
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
 /// The connection is of no use after it but to be closed.
@@ -53,8 +57,10 @@ pub(super) async fn bring_up_to_date(
         ..Migrator::DEFAULT
     };
     if !pending.is_empty() {
+        connection.execute(NOTICED).await?;
         // Let go when the connection is closed.
         connection.execute(WRITE_ALONE).await?;
+        faults::point("upgrade.alone");
     }
     run.run(connection).await.map_err(|error| match error {
         MigrateError::VersionMismatch(number) => {
