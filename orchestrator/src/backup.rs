@@ -95,6 +95,19 @@ pub enum BackupError {
         /// Files that may be made.
         free_inodes: u64,
     },
+    /// What is in the layer store only does not fit here.
+    #[error(
+        "a backup brings {} here from the layer store, and the disk of {} has {} for that beside what ticks need: free some, or give it a larger disk",
+        size(*bytes), path.display(), size(*free)
+    )]
+    NoRoomToFetch {
+        /// The data dir.
+        path: PathBuf,
+        /// Bytes wanted.
+        bytes: u64,
+        /// Bytes that may be used.
+        free: u64,
+    },
     /// The disk became full in the middle.
     #[error("the disk of {} became full: free some space, or name a folder on another disk", .0.display())]
     Full(PathBuf),

@@ -216,6 +216,11 @@ impl Blobs {
         })
     }
 
+    /// Whether its content lies on this disk.
+    pub(crate) fn is_here(&self, hash: &BlobHash) -> bool {
+        self.folder.join(key(hash).as_ref()).exists()
+    }
+
     /// Brings one here that another worker has stored; one that nobody has stays missing.
     pub(crate) async fn bring(&self, hash: &BlobHash) -> Result<(), BlobError> {
         let Some(travel) = self

@@ -22,6 +22,7 @@ mod evidence;
 mod gate;
 mod http;
 pub mod keep;
+mod lack;
 mod objects;
 pub mod sweep;
 pub mod travel;

@@ -3,7 +3,55 @@
 use std::fmt::Display;
 
 use super::{BackupError, take::Parts};
-use crate::{blobs::BlobError, db::copy::Named, depot::DepotError, observe};
+use crate::{
+    blobs::BlobError,
+    db::copy::Named,
+    depot::{DepotError, cache::FOR_TICKS},
+    observe,
+};
+
+/// Bytes of what these rows name and is not here; refused where this disk has no room for them beside ticks.
+pub(super) async fn weigh(parts: &Parts, named: &Named) -> Result<u64, BackupError> {
+    let bytes = lacks(parts, named).await.map_err(|error| match error {
+        DepotError::Db(error) => error.into(),
+        error => BackupError::NotHere {
+            what: "a part of it".to_owned(),
+            reason: observe::chain(&error),
+        },
+    })?;
+    let free = parts.host_disk.above_floor().saturating_sub(FOR_TICKS);
+    match bytes > free {
+        true => Err(BackupError::NoRoomToFetch {
+            path: parts.data_dir.clone(),
+            bytes,
+            free,
+        }),
+        false => Ok(bytes),
+    }
+}
+
+async fn lacks(parts: &Parts, named: &Named) -> Result<u64, DepotError> {
+    let travel = &parts.travel;
+    if travel.objects().is_none() {
+        return Ok(0);
+    }
+    let mut bytes = 0;
+    for base in &named.bases {
+        bytes += travel.lacks_of_base(base).await?;
+    }
+    for layer in &named.layers {
+        bytes += travel.lacks_of_layer(layer).await?;
+    }
+    for (agent, tick) in &named.ticks {
+        bytes += travel.lacks_of_transcript(*agent, *tick).await?;
+    }
+    for blob in &named.blobs {
+        if !parts.blobs.is_here(blob) {
+            bytes += travel.lacks_of_blob(blob).await?;
+        }
+    }
+    Ok(bytes)
+}
 
 /// Brings all that these rows name, which a pin keeps. What nobody has is left to be told as damaged. Answers
 /// whether anything was looked for.

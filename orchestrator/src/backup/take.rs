@@ -59,7 +59,7 @@ pub async fn take(
     let data_dir = data_dir.canonicalize().unwrap_or_else(|_| data_dir.clone());
     let place = Place::claim(target, &data_dir)?;
     let weight = weigh(&data_dir).await?;
-    check_room(&place, &parts, &data_dir, weight)?;
+    check_room(&place, &parts, &data_dir, weight, 0)?;
     let mut manifest = Manifest::new(parts.installation, clock::unix_ms());
     let copied = db.copy_to(&place.aside().join(DATABASE)).await;
     let (named, pin) = copied.map_err(|error| match error.is_full() {
@@ -67,9 +67,12 @@ pub async fn take(
         false => error.into(),
     })?;
     faults::point("backup.database");
+    let weighing = stop.run_until_cancelled(bring::weigh(&parts, &named));
+    let fetched = weighing.await.ok_or(BackupError::Stopped)??;
+    check_room(&place, &parts, &data_dir, weight, fetched)?;
     let bringing = stop.run_until_cancelled(bring::all(&parts, &named));
     if bringing.await.ok_or(BackupError::Stopped)?? {
-        check_room(&place, &parts, &data_dir, weigh(&data_dir).await?)?;
+        check_room(&place, &parts, &data_dir, weigh(&data_dir).await?, 0)?;
     }
     if with_images {
         let folder = place.aside().join("images");
@@ -125,11 +128,13 @@ async fn weigh(data_dir: &Path) -> Result<LayerSize, BackupError> {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
+/// Whether it fits there; `fetched` bytes come onto the disk of the data dir first.
 fn check_room(
     place: &Place,
     parts: &Parts,
     data_dir: &Path,
     weight: LayerSize,
+    fetched: u64,
 ) -> Result<(), BackupError> {
     use std::os::unix::fs::MetadataExt as _;
     let at = place.aside();
@@ -139,11 +144,11 @@ fn check_room(
         source,
     });
     let (mut free, free_inodes) = free?;
-    let (bytes, inodes) = (weight.bytes + MORE, weight.inodes + 1000);
+    let (bytes, inodes) = (weight.bytes + fetched + MORE, weight.inodes + 1000);
     if let (Ok(here), Ok(there)) = (device(data_dir), device(at))
         && here == there
     {
-        free = free.saturating_sub(parts.host_disk.floor());
+        free = free.saturating_sub(parts.host_disk.floor() + fetched);
     }
     // Some file systems do not count files.
     let few = free_inodes < inodes && free_inodes > 0;

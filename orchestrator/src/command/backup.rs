@@ -59,6 +59,7 @@ impl From<BackupError> for RequestError {
         match error {
             BackupError::Target { .. } => RequestError::Conflict(error.to_string()),
             BackupError::NoRoom { .. }
+            | BackupError::NoRoomToFetch { .. }
             | BackupError::Full(_)
             | BackupError::FileSystem(_)
             | BackupError::NotHere { .. }

@@ -13,8 +13,8 @@ use super::{DepotError, Travel, blocking};
 
 /// An agent that ran here within this time is likely to run here again.
 const BUSY: Duration = Duration::from_secs(60 * 60);
-/// Kept free above the disk's floor for ticks, whatever the cache may have.
-const FOR_TICKS: u64 = 1 << 30;
+/// Kept free above the disk's floor for ticks, whatever the cache may have; bytes.
+pub(crate) const FOR_TICKS: u64 = 1 << 30;
 /// Rows looked up at once.
 const LOOKED_UP: usize = 500;
 
@@ -23,6 +23,8 @@ pub(super) async fn evict(travel: &Travel, bytes: u64) -> Result<(), DepotError>
     let Some(_) = travel.objects() else {
         return Ok(());
     };
+    // A backup may have fetched much, and been given up.
+    travel.db.release_pins().await?;
     let held = stored(travel).await?;
     let mut taken: u64 = held.iter().map(|held| held.bytes).sum();
     let short = FOR_TICKS.saturating_sub(travel.host_disk.above_floor());

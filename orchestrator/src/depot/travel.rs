@@ -323,17 +323,25 @@ impl Travel {
         Err(DepotError::NotStored { object })
     }
 
-    /// Writes content into a new file. False where the store has none.
-    pub(crate) async fn get_blob(&self, hash: &BlobHash, into: &Path) -> Result<bool, DepotError> {
+    /// The object that content lies in, with its bytes.
+    pub(super) async fn found_blob(
+        &self,
+        hash: &BlobHash,
+    ) -> Result<Option<(String, u64)>, DepotError> {
         let Some(objects) = &self.objects else {
-            return Ok(false);
+            return Ok(None);
         };
         let usual = blob(hash, 0).name;
-        let found = match objects.size(&usual).await? {
+        Ok(match objects.size(&usual).await? {
             Some(size) => Some((usual, size)),
             None => objects.first(&anew(hash)).await?,
-        };
-        let Some((name, size)) = found else {
+        })
+    }
+
+    /// Writes content into a new file. False where the store has none.
+    pub(crate) async fn get_blob(&self, hash: &BlobHash, into: &Path) -> Result<bool, DepotError> {
+        let (Some(objects), Some((name, size))) = (&self.objects, self.found_blob(hash).await?)
+        else {
             return Ok(false);
         };
         if !self.host_disk.has_room_for(size) {

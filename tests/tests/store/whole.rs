@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use mayfly_tests::server::Server;
+use mayfly_tests::{engine, server::Server};
 use tempfile::TempDir;
 
 use crate::{Shared, count, empty, folder};
@@ -95,6 +95,34 @@ fn no_backup_is_taken_without_what_cannot_be_fetched() {
     server.stop();
 }
 
+/// What it would take is known before any of it is fetched, and no layer is kept for one that was refused.
+#[test]
+fn a_backup_that_does_not_fit_here_fetches_nothing() {
+    let (store, place) = (Shared::folder(), TempDir::new().expect("a folder"));
+    let (mut server, _) = evicted(&store);
+    let database = server.data_dir().join("mayfly.db");
+    let tebibyte = format!("UPDATE layers SET bytes = {}", 1u64 << 40);
+    engine::change(&database, &tebibyte);
+    let taken = place.path().join("taken");
+    let refused = server.mayfly(&["backup", text(&taken)]);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{told}");
+    assert!(
+        told.contains("1024 GiB here from the layer store"),
+        "{told}"
+    );
+    assert_eq!(count(place.path()), 0, "nothing is left of it");
+    for folder in ["l", "b", "transcripts"] {
+        assert_eq!(count(&server.data_dir().join(folder)), 0, "{folder}");
+    }
+    server.until_sql("SELECT count(*) FROM pins", "0");
+    engine::change(&database, "UPDATE layers SET bytes = 8192");
+    let view = server.json(&["backup", text(&taken)]);
+    assert_eq!(view["damaged"], serde_json::json!([]), "{view}");
+    server.until_sql("SELECT count(*) FROM pins", "0");
+    server.stop();
+}
+
 /// A copy's worker has another name than the one that made the layer, and puts it all the same.
 #[test]
 fn an_adopted_copy_puts_what_was_owed() {
@@ -105,7 +133,7 @@ fn an_adopted_copy_puts_what_was_owed() {
     first.json(&["agent", "send", &agent, "echo one > f"]);
     first.stop();
     let copy = place.path().join("d");
-    mayfly_tests::engine::copy(first.data_dir(), &copy);
+    engine::copy(first.data_dir(), &copy);
     let store = Shared::folder();
     let mut second = on(&store, Some(&copy));
     assert!(second.mayfly(&["adopt"]).status.success());
