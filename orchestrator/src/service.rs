@@ -120,12 +120,14 @@ impl Service {
             queue,
         };
         let worker = ground.worker(parts)?;
+        // What a dead start left may take longer to close than a lease lasts.
+        start_lease(&worker, leased);
         reconcile::at_start(&worker)
             .await
             .map_err(|error| StartError::Reconcile(Box::new(error)))?;
         let commands = Commands::new(&worker, limits);
         start_store(&worker, cache_mib).await;
-        start_loops(&worker, leased);
+        start_loops(&worker);
         if worker.role.has_chats() {
             let chats = Chats {
                 worker: worker.clone(),
@@ -177,11 +179,15 @@ async fn start_store(worker: &Worker, cache_mib: u64) {
     supervisor.standing("layer store sweep", sweep);
 }
 
-/// Its lease was asked for at this time of the boot clock.
-fn start_loops(worker: &Worker, leased: Duration) {
+/// It was asked for at this time of the boot clock.
+fn start_lease(worker: &Worker, leased: Duration) {
     let (supervisor, lease) = (&worker.tools.supervisor, &worker.tools.lease);
     lease.confirm(leased);
     supervisor.standing("lease", worker.clone().renew(lease.clone()));
+}
+
+fn start_loops(worker: &Worker) {
+    let supervisor = &worker.tools.supervisor;
     supervisor.standing("disk guard", worker.clone().guard_disk());
     supervisor.standing("reconciler", reconcile::serve(worker.clone()));
     supervisor.standing("lane keeper", reconcile::keep_lanes(worker.clone()));

@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    path::PathBuf,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -15,7 +16,10 @@ use mayfly_orchestrator::{
     sandbox::fake::Fake,
     worker::WorkerConfig,
 };
-use mayfly_tests::world::{PATIENCE, Setup, World};
+use mayfly_tests::{
+    engine,
+    world::{PATIENCE, Setup, World},
+};
 
 /// Longer than a lease is fresh.
 const FROZEN: Duration = Duration::from_secs(STALE.as_secs() + 5);
@@ -119,4 +123,40 @@ async fn p2_a_worker_that_was_frozen_since_the_claim_makes_no_sandbox() {
 #[tokio::test]
 async fn p2_a_worker_that_was_frozen_since_the_sandbox_was_made_starts_no_program() {
     assert_eq!(answered_although_frozen_at("scope.after").await, 2);
+}
+
+/// Where a start waits until its lease is renewed.
+static STARTS_IN: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+fn take_long(passed: &'static str) {
+    let folder = STARTS_IN
+        .lock()
+        .unwrap()
+        .take_if(|_| passed == "reconcile.closed");
+    let Some(folder) = folder else { return };
+    let data_dir = std::fs::read_dir(folder)
+        .unwrap()
+        .next()
+        .expect("the data dir");
+    let database = data_dir.unwrap().path().join("mayfly.db");
+    let expires = || engine::sql(&database, "SELECT expires_at FROM workers");
+    let (first, deadline) = (expires(), Instant::now() + clock::LEASE);
+    while expires() == first {
+        assert!(
+            Instant::now() < deadline,
+            "the lease is over before the start is"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A start that has much to close is heard of meanwhile, so nobody declares it dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_start_that_takes_long_keeps_its_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    *STARTS_IN.lock().unwrap() = Some(folder.path().to_owned());
+    faults::watch(take_long);
+    let world = World::fake_in(Setup::default(), Fake::new, folder.path()).await;
+    assert!(STARTS_IN.lock().unwrap().is_none(), "it has waited");
+    world.end().await;
 }
