@@ -16,6 +16,7 @@
 //!
 //! The folders of `data_dir` are the cache of it: [`cache`] says what may leave them.
 
+mod adopt;
 pub mod cache;
 mod config;
 mod evidence;
@@ -28,7 +29,7 @@ pub mod sweep;
 pub mod travel;
 
 pub use config::StoreConfig;
-pub use objects::{Object, Objects};
+pub use objects::{Found, Object, Objects};
 pub use travel::Travel;
 
 use crate::{

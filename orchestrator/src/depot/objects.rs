@@ -59,6 +59,15 @@ pub struct Object {
     pub parcel: Parcel,
 }
 
+/// What a store was found to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// It had our mark.
+    Ours,
+    /// It was nobody's, and has our mark now.
+    New,
+}
+
 /// A store that is configured; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Objects(Arc<Inner>);
@@ -286,7 +295,7 @@ impl Objects {
 
     /// Looks whether it is there and ours: `id` is what our rows call it. Where it has no mark it
     /// gets one, unless something of ours is said to be in it already.
-    pub async fn look(&self, id: &str, in_use: bool) -> Result<(), DepotError> {
+    pub async fn look(&self, id: &str, in_use: bool) -> Result<Found, DepotError> {
         let key = Key::from(MARK);
         let found = self
             .asked_anyway(0, async {
@@ -312,7 +321,7 @@ impl Objects {
             Some(found) if found.trim_ascii() == id.as_bytes() => {
                 self.0.ours.store(true, Ordering::Release);
                 self.0.trouble.clear(Source::Store);
-                Ok(())
+                Ok(Found::Ours)
             }
             Some(_) => refuse(&format!(
                 "belongs to another installation: name another bucket, prefix or folder in store.url; if that one has \
@@ -333,7 +342,8 @@ impl Objects {
                 };
                 self.asked_anyway(0, put).await?;
                 // Somebody else may have been faster: now there is one.
-                Box::pin(self.look(id, true)).await
+                Box::pin(self.look(id, true)).await?;
+                Ok(Found::New)
             }
         }
     }
