@@ -39,7 +39,8 @@ async fn qu_06_qu_08_a_dead_workers_lane_comes_back_and_a_living_ones_does_not()
     };
     let room = Room::for_all();
     let taking = async {
-        let back = next.take(&room).await.unwrap();
+        let back = tokio::time::timeout(LEASE + 2 * BEAT, next.take(&room)).await;
+        let back = back.expect("the dead one is given up").unwrap();
         assert_eq!(back.lane, lost);
         assert!(
             began.elapsed() >= LEASE - Duration::from_millis(50),
@@ -93,7 +94,10 @@ async fn qu_03_a_lane_that_ends_every_worker_is_put_aside_and_its_neighbour_goes
         server.command(&["HDEL", &key("meta"), "swept"]);
         let next = on(&server, &format!("w{deaths}"), 1);
         deaths += 1;
+        assert!(deaths <= mayfly_orchestrator::queue::DEATHS, "never put aside");
+        let began = Instant::now();
         while watcher.dead().await.unwrap().is_empty() {
+            assert!(began.elapsed() < PATIENCE, "it does not come back");
             let room = Room::for_all();
             if let Ok(taken) = tokio::time::timeout(NOTHING, next.take(&room)).await {
                 assert_eq!(taken.unwrap().lane, poison.lane);
