@@ -61,6 +61,8 @@ struct State {
     most_at_once: usize,
     two_writers: bool,
     calls: Vec<(String, Instant)>,
+    /// Calls that are done after their callers have gone.
+    late: usize,
     signs: Vec<(String, Sign)>,
     files: HashMap<String, Vec<u8>>,
     /// How ids of files begin that are not given.
@@ -206,6 +208,11 @@ impl Chat {
         of_kind.map(|(_, at)| *at).collect()
     }
 
+    /// Calls that are still to be done, see [`Fault::Late`].
+    pub fn late(&self) -> usize {
+        self.state().late
+    }
+
     /// One call: counts it, takes its fault, does it.
     async fn act<T: Send + 'static>(
         &self,
@@ -240,9 +247,12 @@ impl Chat {
             }
             Some(Fault::Late(after)) => {
                 let state = self.state.clone();
+                self.state().late += 1;
                 std::thread::spawn(move || {
                     std::thread::sleep(after);
-                    let _ = act(&mut state.lock().unwrap_or_else(PoisonError::into_inner));
+                    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    let _ = act(&mut state);
+                    state.late -= 1;
                 });
                 std::future::pending().await
             }

@@ -6,7 +6,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use mayfly_domain::{AgentId, chat::CallError};
@@ -78,23 +78,44 @@ async fn whoever_waited_long_is_told_by_a_new_post_and_the_old_one_goes() {
     world.end().await;
 }
 
+/// Of the world whose commit waits for a late edit.
+static LATE: OnceLock<Arc<Chat>> = OnceLock::new();
+
+fn commits_while_an_edit_is_late(passed: &'static str) {
+    let Some(chat) = LATE.get().filter(|_| passed == "commit.before") else {
+        return;
+    };
+    until_late(chat, true);
+}
+
+/// Until an edit is on its way whose caller will have given up, or is done.
+fn until_late(chat: &Chat, wanted: bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while (chat.late() > 0) != wanted {
+        assert!(Instant::now() < deadline, "{:?}", chat.shown("t"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn qu_05_a_late_word_about_progress_never_stands_over_the_answer() {
     let chat = Chat::new(Duration::from_millis(1500));
     let (world, agent) = world(&chat).await;
-    world.post(agent, "sleep 6; echo first").await;
-    world.post(agent, "sleep 4; echo second").await;
-    until_shown(&chat, "Waiting: 1 message is before it.").await;
-    // The next edit is done one second after its caller has given up.
+    LATE.set(chat.clone()).unwrap();
+    faults::watch(commits_while_an_edit_is_late);
+    world.post(agent, "sleep 5; echo done").await;
+    until_shown(&chat, "Working …").await;
+    // Done one second after its caller has given up, and the answer's own edit came in between.
     let late = Fault::Late(Duration::from_millis(2500));
-    chat.fault("edit", "t", vec![late; 2]);
-    world.until_sql(SENT, "2").await;
-    let texts = chat.texts("t");
+    chat.fault("edit", "t", [late]);
+    world.until_sql(SENT, "1").await;
+    until_late(&chat, false);
+    let shown = chat.shown("t");
+    assert_eq!((shown.len(), &*shown[0].text), (1, "done"));
     assert!(
-        texts.contains(&"first".to_owned()) && texts.contains(&"second".to_owned()),
-        "{texts:?}"
+        shown[0].before.contains(&"Finishing …".to_owned()),
+        "{shown:?}"
     );
-    assert_eq!(texts.len(), 2, "{texts:?}");
     world.end().await;
 }
 
