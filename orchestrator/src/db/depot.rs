@@ -1,11 +1,11 @@
 //! What is in the layer store, and who has what is not yet.
 
-use std::{collections::HashSet, path::Path};
+use std::collections::HashSet;
 
 use mayfly_domain::{AgentId, BaseId, LayerId, TickId};
-use sqlx::{AnyConnection, Connection as _, Row as _, any::install_default_drivers};
+use sqlx::Row as _;
 
-use super::{Db, DbError, Tx, doomed::Kind, ids, parse, query};
+use super::{Db, DbError, Tx, ids, parse, query};
 use crate::snapshot::{LayerSize, oci::Parcel};
 
 /// A layer that gets a row.
@@ -54,45 +54,15 @@ pub(super) async fn insert_layer(
     Ok(())
 }
 
-/// What the rows know of the layer store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
-    /// What the mark in it has to say.
-    pub id: String,
-    /// Whether that was ever seen there; else it may lack what rows say it has.
-    pub seen: bool,
-    /// Whether something of ours is in there.
-    pub in_use: bool,
-}
-
-/// The one row of [`Mark`].
-pub(super) const STORE: &str = "SELECT id, CASE WHEN marked_at IS NOT NULL THEN 1 ELSE 0 END,
-     CASE WHEN marked_at IS NOT NULL AND (EXISTS (SELECT 1 FROM layers WHERE stored_at IS NOT NULL)
-            OR EXISTS (SELECT 1 FROM bases WHERE stored_at IS NOT NULL))
+/// What the mark has to say, and whether something of ours is in there.
+pub(super) const STORE: &str = "SELECT id,
+     CASE WHEN EXISTS (SELECT 1 FROM layers WHERE stored_at IS NOT NULL)
+            OR EXISTS (SELECT 1 FROM bases WHERE stored_at IS NOT NULL)
           THEN 1 ELSE 0 END FROM store";
 
-pub(super) fn mark(row: &sqlx::any::AnyRow) -> Result<Mark, DbError> {
-    Ok(Mark {
-        id: row.try_get(0)?,
-        seen: row.try_get::<i64, _>(1)? != 0,
-        in_use: row.try_get::<i64, _>(2)? != 0,
-    })
-}
-
-/// What the rows of an embedded database know of the layer store; none before the first start with one.
-pub async fn mark_in(path: &Path) -> Result<Option<Mark>, DbError> {
-    install_default_drivers();
-    let url = format!("sqlite://{}?mode=ro", path.display());
-    let mut connection = AnyConnection::connect(&url).await?;
-    let row = query(STORE).fetch_optional(&mut connection).await?;
-    let found = row.as_ref().map(mark).transpose();
-    connection.close().await?;
-    found
-}
-
 impl Db {
-    /// What the rows know of the layer store; from now on they know something.
-    pub async fn store_mark(&self) -> Result<Mark, DbError> {
+    /// What the mark in the layer store has to say, and whether something of ours is in there.
+    pub async fn store_id(&self) -> Result<(String, bool), DbError> {
         query(
             "INSERT INTO store (id, created_at) SELECT $1, $2
              WHERE NOT EXISTS (SELECT 1 FROM store)",
@@ -101,62 +71,8 @@ impl Db {
         .bind(self.now())
         .execute(self.writer())
         .await?;
-        mark(&query(STORE).fetch_one(self.reader()).await?)
-    }
-
-    /// The mark is seen in a store that has nothing but it: all is owed.
-    pub async fn owe_new_store(&self) -> Result<(), DbError> {
-        let mut tx = self.begin().await?;
-        let first = "UPDATE store SET marked_at = $1 WHERE marked_at IS NULL";
-        let first = query(first).bind(self.now()).execute(&mut *tx).await?;
-        if first.rows_affected() == 1 {
-            for sql in [
-                "UPDATE layers SET stored_at = NULL WHERE stored_at IS NOT NULL",
-                "UPDATE bases SET stored_at = NULL WHERE stored_at IS NOT NULL",
-                "UPDATE ticks SET transcript = NULL, transcript_bytes = NULL
-                 WHERE transcript IS NOT NULL",
-            ] {
-                query(sql).execute(&mut *tx).await?;
-            }
-        }
-        tx.commit().await
-    }
-
-    /// The mark is seen in a store that has all that rows say.
-    pub async fn store_seen(&self) -> Result<(), DbError> {
-        query("UPDATE store SET marked_at = $1 WHERE marked_at IS NULL")
-            .bind(self.now())
-            .execute(self.writer())
-            .await?;
-        Ok(())
-    }
-
-    /// Names of the objects that rows say are in the layer store, but for files.
-    pub async fn objects_stored(&self) -> Result<Vec<String>, DbError> {
-        let sql = "SELECT 'layers/' || id || '.' || digest FROM layers WHERE stored_at IS NOT NULL
-             UNION ALL SELECT 'bases/' || id || '.' || digest FROM bases WHERE stored_at IS NOT NULL
-             UNION ALL SELECT 'transcripts/' || agent || '/' || id || '.' || transcript FROM ticks
-              WHERE transcript <> ''";
-        let rows = query(sql).fetch_all(self.reader()).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
-    }
-
-    /// The layer store lacks this object: it is owed.
-    pub async fn owe(&self, object: &str) -> Result<(), DbError> {
-        let (sql, id) = match Kind::of(object) {
-            Some(Kind::Layer(id)) => (
-                "UPDATE layers SET stored_at = NULL WHERE id = $1",
-                id.to_string(),
-            ),
-            Some(Kind::Base(id, _)) => return self.owe_base(&id).await,
-            Some(Kind::Transcript(id, _)) => (
-                "UPDATE ticks SET transcript = NULL, transcript_bytes = NULL WHERE id = $1",
-                id.to_string(),
-            ),
-            Some(Kind::Blob(_)) | None => return Ok(()),
-        };
-        query(sql).bind(id).execute(self.writer()).await?;
-        Ok(())
+        let row = query(STORE).fetch_one(self.reader()).await?;
+        Ok((row.try_get(0)?, row.try_get::<i64, _>(1)? != 0))
     }
 
     /// Where a layer is; none if no row names it.

@@ -6,12 +6,7 @@ use std::time::Duration;
 
 use sqlx::{AnyConnection, AnyPool, Connection as _, Executor as _, Row as _, any::AnyPoolOptions};
 
-use super::{
-    DbError,
-    depot::{self, Mark},
-    error::reason,
-    place::Server,
-};
+use super::{DbError, error::reason, place::Server};
 
 /// Writers of all processes wait for each other here, as they do in the file of SQLite. The number
 /// means nothing; databases have locks of their own.
@@ -192,8 +187,9 @@ pub struct Inspected {
     pub done: usize,
     /// Migrations that the next start does.
     pub pending: usize,
-    /// What its rows know of the layer store; none before the first start with one.
-    pub store: Option<Mark>,
+    /// What the mark in the layer store has to say, and whether something was put there; none before the first
+    /// start with one.
+    pub store: Option<(String, bool)>,
 }
 
 /// Looks whether a start could use this database, and why not.
@@ -215,15 +211,17 @@ pub async fn inspect(server: &Server) -> Result<Inspected, DbError> {
     })
 }
 
-async fn store(connection: &mut AnyConnection) -> Result<Option<Mark>, DbError> {
-    let made = "SELECT count(*) FROM pg_attribute
-         WHERE attrelid = to_regclass('store') AND attname = 'marked_at'";
+async fn store(connection: &mut AnyConnection) -> Result<Option<(String, bool)>, DbError> {
+    let made = "SELECT count(*) FROM pg_class WHERE oid = to_regclass('store')";
     let made = sqlx::query(made).fetch_one(&mut *connection).await?;
     if made.try_get::<i64, _>(0)? == 0 {
         return Ok(None);
     }
-    let row = sqlx::query(depot::STORE).fetch_optional(connection);
-    row.await?.as_ref().map(depot::mark).transpose()
+    let row = sqlx::query(super::depot::STORE).fetch_optional(connection);
+    let Some(row) = row.await? else {
+        return Ok(None);
+    };
+    Ok(Some((row.try_get(0)?, row.try_get::<i64, _>(1)? != 0)))
 }
 
 fn refused(server: &Server, error: &sqlx::Error) -> Refused {

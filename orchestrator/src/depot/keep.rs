@@ -21,12 +21,10 @@ impl Travel {
     ) -> Result<(), Infallible> {
         let stopping = supervisor.stopping();
         let rounds = async {
-            let mut has_files = false;
             loop {
                 let rung = bell.next();
                 if self.note("look", self.look().await) {
                     self.note("owed", self.put_owed().await);
-                    has_files = has_files || self.note("files", self.put_files().await);
                     self.note("cache", cache::evict(&self, cache_mib << 20).await);
                 }
                 // A tick that ended may owe something; more often than this the store is not looked at.
@@ -43,12 +41,8 @@ impl Travel {
         let Some(objects) = &self.objects else {
             return Ok(());
         };
-        let mark = self.db.store_mark().await?;
-        let found = objects.look(&mark.id, mark.in_use).await?;
-        match mark.seen {
-            true => Ok(()),
-            false => self.adopt(found).await,
-        }
+        let (id, in_use) = self.db.store_id().await?;
+        objects.look(&id, in_use).await
     }
 
     /// Before this worker goes: puts what only it has, for as long as that may take, so that others need not wait
@@ -119,7 +113,7 @@ impl Travel {
 }
 
 /// Goes on after a failure of one, but not where the store itself is away.
-pub(super) fn kept(
+fn kept(
     last: Result<(), DepotError>,
     now: Result<(), DepotError>,
 ) -> Result<Result<(), DepotError>, DepotError> {

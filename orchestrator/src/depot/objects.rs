@@ -59,15 +59,6 @@ pub struct Object {
     pub parcel: Parcel,
 }
 
-/// What a store was found to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
-    /// It had our mark.
-    Ours,
-    /// It was nobody's, and has our mark now.
-    New,
-}
-
 /// A store that is configured; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Objects(Arc<Inner>);
@@ -295,7 +286,7 @@ impl Objects {
 
     /// Looks whether it is there and ours: `id` is what our rows call it. Where it has no mark it
     /// gets one, unless something of ours is said to be in it already.
-    pub async fn look(&self, id: &str, in_use: bool) -> Result<Found, DepotError> {
+    pub async fn look(&self, id: &str, in_use: bool) -> Result<(), DepotError> {
         let key = Key::from(MARK);
         let found = self
             .asked_anyway(0, async {
@@ -321,7 +312,7 @@ impl Objects {
             Some(found) if found.trim_ascii() == id.as_bytes() => {
                 self.0.ours.store(true, Ordering::Release);
                 self.0.trouble.clear(Source::Store);
-                Ok(Found::Ours)
+                Ok(())
             }
             Some(_) => refuse(&format!(
                 "belongs to another installation: name another bucket, prefix or folder in store.url; if that one has \
@@ -342,8 +333,7 @@ impl Objects {
                 };
                 self.asked_anyway(0, put).await?;
                 // Somebody else may have been faster: now there is one.
-                Box::pin(self.look(id, true)).await?;
-                Ok(Found::New)
+                Box::pin(self.look(id, true)).await
             }
         }
     }

@@ -150,32 +150,3 @@ fn what_several_processes_share_is_asked_and_each_fault_has_its_mend() {
     let [rows, ..] = look(&shared);
     has(&rows, "fail", "is read-only");
 }
-
-/// Also where the rows that know it are in a file, while a server writes to it and after.
-#[test]
-fn whose_the_layer_store_is_is_known_without_postgresql() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = format!("file://{}", folder.path().display());
-    let mut server = Server::simulated(PROGRAM).env("MAYFLY__STORE__URL", &store);
-    let look = |server: &Server, state: &str, part: &str| {
-        let found = checks(server);
-        let one = named(&found, "layer store");
-        assert_eq!(one[0]["state"], state, "{one:?}");
-        let told = one[0]["found"].as_str().expect("a sentence");
-        assert!(told.contains(part), "{one:?}");
-        one[0]["mend"].as_str().unwrap_or_default().to_owned()
-    };
-    server.start();
-    look(&server, "ok", "is ours");
-    server.stop();
-    look(&server, "ok", "is ours");
-    let mark = folder.path().join("mayfly-store");
-    std::fs::write(&mark, "another").expect("it is a file");
-    let mend = look(&server, "fail", "belongs to another installation");
-    assert!(mend.contains("name another bucket"), "{mend}");
-    // What the system says is no way out.
-    std::fs::remove_file(&mark).expect("it is a file");
-    std::fs::create_dir(&mark).expect("it is gone");
-    let mend = look(&server, "fail", "does not answer as it should");
-    assert_eq!(mend, "correct store.url");
-}

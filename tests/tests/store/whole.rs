@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use mayfly_tests::{engine, server::Server};
 use tempfile::TempDir;
 
-use crate::{Shared, count, empty, folder, sha256};
+use crate::{Shared, count, empty, folder};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_mayfly-under-test");
 const BASE: &str = "SELECT count(*) FROM bases WHERE stored_at IS NOT NULL";
@@ -66,7 +66,6 @@ fn a_backup_holds_what_is_in_the_store_only() {
     second.until_sql(BASE, "1");
     second.until_sql(TOLD, "2");
     assert_eq!(count(&folder(&other).join("layers")), 1);
-    until_all_is_in(&second, &other);
     empty(second.data_dir());
     let said = second.json(&["agent", "send", &agent, "cat f"]);
     assert_eq!(said["reply"]["text"], "one", "{said}");
@@ -94,64 +93,6 @@ fn no_backup_is_taken_without_what_cannot_be_fetched() {
         }
     });
     server.stop();
-}
-
-/// Everything of an agent, each as often as in the store.
-fn until_all_is_in(server: &Server, store: &Shared) {
-    server.until_sql("SELECT count(*) FROM layers WHERE stored_at IS NULL", "0");
-    server.until_sql(BASE, "1");
-    server.until_sql("SELECT count(*) FROM ticks WHERE transcript IS NULL", "0");
-    let file = sha256(b"content\n");
-    let object = format!("blobs/{}/{file}", &file[..2]);
-    server.until("its file is put", || {
-        store
-            .get(&object)
-            .map(drop)
-            .ok_or_else(|| format!("no {object}"))
-    });
-}
-
-#[test]
-fn a_store_that_is_added_later_gets_all_that_is_here() {
-    let mut first = Server::simulated(PROGRAM);
-    first.start();
-    let agent = first.agent();
-    let send = "mkdir send; echo content > send/a; echo one > f; echo ok";
-    first.json(&["agent", "send", &agent, send]);
-    first.stop();
-    let store = Shared::folder();
-    let mut second = on(&store, Some(first.data_dir()));
-    second.start();
-    until_all_is_in(&second, &store);
-    empty(second.data_dir());
-    let said = second.json(&["agent", "send", &agent, "cat f"]);
-    assert_eq!(said["reply"]["text"], "one", "{said}");
-    second.stop();
-}
-
-/// What its rows say is stored is so in its original's store only.
-#[test]
-fn an_adopted_copy_fills_a_store_of_its_own() {
-    let (store, place) = (Shared::folder(), TempDir::new().expect("a folder"));
-    let mut first = on(&store, None);
-    first.start();
-    let agent = first.agent();
-    let send = "mkdir send; echo content > send/a; echo one > f; echo ok";
-    first.json(&["agent", "send", &agent, send]);
-    until_all_is_in(&first, &store);
-    first.stop();
-    let copy = place.path().join("d");
-    engine::copy(first.data_dir(), &copy);
-    let other = Shared::folder();
-    let mut second = on(&other, Some(&copy));
-    assert!(second.mayfly(&["adopt"]).status.success());
-    second.start();
-    until_all_is_in(&second, &other);
-    assert_eq!(count(&folder(&other).join("layers")), 1);
-    empty(second.data_dir());
-    let said = second.json(&["agent", "send", &agent, "cat f"]);
-    assert_eq!(said["reply"]["text"], "one", "{said}");
-    second.stop();
 }
 
 /// What it would take is known before any of it is fetched, and no layer is kept for one that was refused.

@@ -2,11 +2,7 @@
 //! no secret is told.
 
 use mayfly_orchestrator::{
-    db::{
-        Place,
-        depot::{self, Mark},
-        postgres,
-    },
+    db::{Place, postgres},
     depot::{DepotError, Objects},
     queue::redis,
     trouble::Trouble,
@@ -32,12 +28,9 @@ pub(super) async fn checks(config: &Config) -> Vec<Check> {
 }
 
 /// Also what the layer store's mark has to say.
-async fn database(config: &Config) -> (Vec<Check>, Option<Mark>) {
+async fn database(config: &Config) -> (Vec<Check>, Option<(String, bool)>) {
     let server = match config.database.place(&config.data_dir) {
-        // What is wrong with the file the start tells.
-        Ok(Place::Embedded(path)) => {
-            return (Vec::new(), depot::mark_in(&path).await.ok().flatten());
-        }
+        Ok(Place::Embedded(_)) => return (Vec::new(), None),
         Ok(Place::Postgres(server)) => server,
         Err(fault) => {
             return (
@@ -105,7 +98,7 @@ async fn queue(url: &str) -> Vec<Check> {
     all
 }
 
-async fn store(config: &Config, marked: Option<Mark>) -> Check {
+async fn store(config: &Config, marked: Option<(String, bool)>) -> Check {
     let mend = "correct store.url";
     let objects = match Objects::open(&config.store, &Trouble::default()) {
         Ok(Some(objects)) => objects,
@@ -113,10 +106,10 @@ async fn store(config: &Config, marked: Option<Mark>) -> Check {
         Err(fault) => return Check::not(State::Fail, STORE, fault, mend),
     };
     let known = marked.is_some();
-    let (id, in_use) = marked.map_or((String::new(), false), |mark| (mark.id, mark.in_use));
+    let (id, in_use) = marked.unwrap_or_default();
     // Said to be in use, so that one without a mark gets none from here.
     match objects.look(&id, true).await {
-        Ok(_) => Check::ok(STORE, format!("{} answers and is ours", objects.shown())),
+        Ok(()) => Check::ok(STORE, format!("{} answers and is ours", objects.shown())),
         Err(DepotError::Away { reason, .. }) if reason.starts_with("is empty") && !in_use => {
             let found = format!(
                 "{} answers: the first start marks it as ours",
@@ -131,13 +124,7 @@ async fn store(config: &Config, marked: Option<Mark>) -> Check {
             let found = format!("{} answers and has a mark", objects.shown());
             Check::ok(STORE, found)
         }
-        Err(error @ DepotError::Away { .. })
-            if error.to_string().contains("belongs to another") =>
-        {
-            refused(STORE, &error.to_string(), mend)
-        }
-        // What the store said stands at the end, where other sentences have their way out.
-        Err(error) => Check::not(State::Fail, STORE, error.to_string(), mend),
+        Err(error) => refused(STORE, &error.to_string(), mend),
     }
 }
 
