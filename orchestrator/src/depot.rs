@@ -16,7 +16,6 @@
 //!
 //! The folders of `data_dir` are the cache of it: [`cache`] says what may leave them.
 
-mod adopt;
 pub mod cache;
 mod config;
 mod evidence;
@@ -29,7 +28,7 @@ pub mod sweep;
 pub mod travel;
 
 pub use config::StoreConfig;
-pub use objects::{Found, Object, Objects};
+pub use objects::{Object, Objects};
 pub use travel::Travel;
 
 use crate::{
@@ -37,8 +36,10 @@ use crate::{
     snapshot::{StoreError, oci::OciError},
 };
 
-/// So often an object comes with other bytes, or is unpacked in vain, until it counts as lost.
+/// So often an object is unpacked in vain until it counts as lost.
 pub(crate) const TRIES: u32 = 3;
+/// So often it comes with other bytes: what is between here and the store may cut all for a while, half a minute of pauses.
+pub(crate) const WRONG_TRIES: u32 = 6;
 
 /// Why something did not get into the layer store, or out of it.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +141,8 @@ impl DepotError {
             DepotError::Lacks { .. }
             | DepotError::Elsewhere { .. }
             | DepotError::Store(StoreError::Missing { .. }) => true,
-            DepotError::Wrong { tries, .. } | DepotError::Unusable { tries, .. } => *tries >= TRIES,
+            DepotError::Wrong { tries, .. } => *tries >= WRONG_TRIES,
+            DepotError::Unusable { tries, .. } => *tries >= TRIES,
             _ => false,
         }
     }
@@ -157,7 +159,7 @@ impl DepotError {
     pub fn is_away(&self) -> bool {
         match self {
             DepotError::Away { .. } => true,
-            DepotError::Wrong { tries, .. } => *tries < TRIES,
+            DepotError::Wrong { tries, .. } => *tries < WRONG_TRIES,
             // Its rows are asked before it.
             DepotError::Db(error) => error.is_down(),
             _ => false,

@@ -188,6 +188,8 @@ pub enum Rest {
     Turn,
     /// All lanes were offered.
     Round,
+    /// Whoever has it cannot use it: the next that asks has it.
+    Over,
 }
 
 impl Rest {
@@ -196,6 +198,7 @@ impl Rest {
         match self {
             Rest::Turn => TURN,
             Rest::Round => ROUND,
+            Rest::Over => Duration::ZERO,
         }
     }
 }

@@ -81,8 +81,8 @@ pub struct NewPost {
     pub content: Content,
     /// The post it answers, shown as its quote where that is the platform's custom.
     pub answers: Option<PostId>,
-    /// It was asked for before at this time (unix ms) and may be there: it is looked for first,
-    /// where the platform can look.
+    /// It was asked for before at this time (unix ms, by the clock that all hosts share) and may be there: it is looked
+    /// for first, where the platform can look.
     pub unknown_since: Option<i64>,
 }
 

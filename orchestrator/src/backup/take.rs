@@ -58,8 +58,8 @@ pub async fn take(
     let Parts { db, data_dir, .. } = &parts;
     let data_dir = data_dir.canonicalize().unwrap_or_else(|_| data_dir.clone());
     let place = Place::claim(target, &data_dir)?;
-    let weight = weigh(&data_dir).await?;
-    check_room(&place, &parts, &data_dir, weight, 0)?;
+    let files = weigh(&data_dir).await?;
+    check_room(&place, &parts, &data_dir, files, rows(&data_dir))?;
     let mut manifest = Manifest::new(parts.installation, clock::unix_ms());
     let copied = db.copy_to(&place.aside().join(DATABASE)).await;
     let (named, pin) = copied.map_err(|error| match error.is_full() {
@@ -69,7 +69,8 @@ pub async fn take(
     faults::point("backup.database");
     let weighing = stop.run_until_cancelled(bring::weigh(&parts, &named));
     let fetched = weighing.await.ok_or(BackupError::Stopped)??;
-    check_room(&place, &parts, &data_dir, weight, fetched)?;
+    // The rows are there by now.
+    check_room(&place, &parts, &data_dir, files, fetched)?;
     let bringing = stop.run_until_cancelled(bring::all(&parts, &named));
     if bringing.await.ok_or(BackupError::Stopped)?? {
         check_room(&place, &parts, &data_dir, weigh(&data_dir).await?, 0)?;
@@ -98,14 +99,16 @@ pub async fn take(
     done
 }
 
-/// Everything that may have to be copied: more than the rows name, never less.
+/// Bytes of the rows before they are copied.
+fn rows(data_dir: &Path) -> u64 {
+    let sizes = [DATABASE, "mayfly.db-wal"].map(|file| fs::metadata(data_dir.join(file)));
+    sizes.iter().flatten().map(fs::Metadata::len).sum()
+}
+
+/// All files that may have to be copied: more than the rows name, never less.
 async fn weigh(data_dir: &Path) -> Result<LayerSize, BackupError> {
     let data_dir = data_dir.to_owned();
     let weighing = tokio::task::spawn_blocking(move || {
-        let mut size = LayerSize::default();
-        for file in [DATABASE, "mayfly.db-wal"] {
-            size.bytes += fs::metadata(data_dir.join(file)).map_or(0, |found| found.len());
-        }
         let mut weight = replica::Weight::new();
         for folder in ["l", "b", "blobs", "transcripts"] {
             let Ok(entries) = fs::read_dir(data_dir.join(folder)) else {
@@ -118,10 +121,7 @@ async fn weigh(data_dir: &Path) -> Result<LayerSize, BackupError> {
                 }
             }
         }
-        let files = weight.sum();
-        size.bytes += files.bytes;
-        size.inodes += files.inodes;
-        Ok(size)
+        Ok(weight.sum())
     });
     weighing
         .await

@@ -63,11 +63,6 @@ impl Db {
         clock::until(self.now(), at)
     }
 
-    /// A moment that a row names as this host's own clock shows it, for who has no other.
-    pub fn by_host(&self, at: i64) -> i64 {
-        at - self.now() + clock::unix_ms()
-    }
-
     /// The time now as the server tells it, or this host where the database is a file. A server that does not answer
     /// is believed to have gone on as the boot clock did.
     pub async fn wall_clock(&self) -> Result<i64, DbError> {

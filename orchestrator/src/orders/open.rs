@@ -13,7 +13,6 @@ use tokio::time::{Instant, sleep};
 
 use super::{Orders, grammar::Order, told};
 use crate::{
-    clock,
     command::RequestError,
     db::{
         DbError,
@@ -68,7 +67,7 @@ impl Orders {
             if asked_at.is_some() && !platform.finds_opened() {
                 return Ok(told::perhaps_opened(fork));
             }
-            let now = asked_at.unwrap_or_else(clock::unix_ms);
+            let now = asked_at.unwrap_or_else(|| self.db.now());
             self.note(order, fork, Some(now)).await?;
             let opened = ask(platform.as_ref(), &beside, fork, asked_at).await;
             faults::point("order.opened");

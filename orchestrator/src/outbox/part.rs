@@ -85,7 +85,7 @@ impl<'a> Work<'a> {
             token: part.token(),
             content: self.caller.platform.line(DOTS, &[]),
             answers: self.answers.clone(),
-            unknown_since: part.asked_at.map(|at| writer.db.by_host(at)),
+            unknown_since: part.asked_at,
         };
         writer
             .step(owed, || writer.db.part_asked(part).boxed())
@@ -185,7 +185,7 @@ impl<'a> Work<'a> {
             name: file.name.clone(),
             size: file.size,
             answers: self.answers.clone(),
-            unknown_since: part.asked_at.map(|at| writer.db.by_host(at)),
+            unknown_since: part.asked_at,
         };
         let staged = match &part.staged {
             Some(name) => Staged::Kept(name.clone()),

@@ -29,6 +29,8 @@ const AGAIN: i64 = 15_000;
 pub(super) const TOLD: i64 = 15_000;
 /// Before a post is removed that could not be.
 const LATER: Duration = Duration::from_secs(1);
+/// How long a removal of which nobody knows the end is done again, in milliseconds.
+const REMOVED_FOR: i64 = 10 * 60 * 1000;
 /// Longest that a sign of being busy may hold up what is owed.
 const COURTESY: Duration = Duration::from_secs(10);
 /// Between two signs of being busy where the platform did not take one.
@@ -127,10 +129,7 @@ impl Writer {
             token: of.token(),
             content: content(of, text, caller.platform.as_ref()),
             answers: self.db.post_of(of.message).await?,
-            unknown_since: of
-                .progress
-                .as_ref()
-                .map(|progress| self.db.by_host(progress.asked_at)),
+            unknown_since: of.progress.as_ref().map(|progress| progress.asked_at),
         };
         let made = caller.call(|platform| Box::pin(async move { platform.post(&post).await }));
         Ok(made.await)
@@ -176,7 +175,11 @@ impl Writer {
             Some(post) => post,
             // It may stand: where the platform can tell, it is found and goes.
             None => match self.posted(caller, of, "…").await? {
-                Ok(post) => post,
+                Ok(post) => {
+                    let stands = || self.db.progress_stands(of, &post).boxed();
+                    self.kept(of, stands).await?;
+                    post
+                }
                 Err(NoResult::Rest) => return Ok(()),
                 Err(NoResult::Failed(
                     error @ (CallError::Limited { .. } | CallError::NotDone(_)),
@@ -189,12 +192,20 @@ impl Writer {
             caller.call(|platform| Box::pin(async move { platform.remove(&thread, &post).await }));
         match removed.await {
             Err(NoResult::Rest) => Ok(()),
-            // One whose end is not known may stand yet, and nothing is lost by removing it twice.
-            Err(NoResult::Failed(
-                error @ (CallError::Limited { .. } | CallError::NotDone(_) | CallError::Unknown(_)),
-            )) => later(of, &error).await,
+            Err(NoResult::Failed(error @ (CallError::Limited { .. } | CallError::NotDone(_)))) => {
+                later(of, &error).await
+            }
+            // It may stand yet, and nothing is lost by removing it twice.
+            Err(NoResult::Failed(error @ CallError::Unknown(_))) if self.is_fresh(of) => {
+                later(of, &error).await
+            }
             Ok(()) | Err(NoResult::Failed(_)) => self.db.progress_gone(of).await,
         }
+    }
+
+    fn is_fresh(&self, of: &Watched) -> bool {
+        let shown_at = of.progress.as_ref().map(|progress| progress.shown_at);
+        shown_at.is_some_and(|shown_at| self.db.now() - shown_at < REMOVED_FOR)
     }
 
     /// Shows that somebody is busy; until when that holds.

@@ -64,7 +64,13 @@ impl Lanes {
         if !self.has_turn().await {
             return Ok(());
         }
-        let waiting = self.db.lanes_to_run().await?;
+        let waiting = match self.db.lanes_to_run().await {
+            Ok(waiting) => waiting,
+            Err(error) => {
+                self.ask(self.queue.rest(Rest::Over).await);
+                return Err(error);
+            }
+        };
         let offers: Vec<Offer> = waiting
             .into_iter()
             .map(|lane| self.offer_for(lane))

@@ -12,7 +12,7 @@ use crate::{
     agent::profile::Profile,
     bases::BaseError,
     db::{DbError, agents::Agent, doomed::Kind, messages::Message},
-    depot::{DepotError, TRIES},
+    depot::{DepotError, TRIES, WRONG_TRIES},
     inbox::access::Verdict,
     observe,
     sandbox::{BackendError, Image},
@@ -278,7 +278,7 @@ fn lost(error: &DepotError, steady: bool) -> Option<Lost> {
             object: name,
             tries,
             ..
-        } if *tries >= TRIES => object(
+        } if *tries >= WRONG_TRIES => object(
             name,
             "the layer store gives other bytes than were put there",
         ),

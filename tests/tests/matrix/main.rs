@@ -91,6 +91,7 @@ fn blows(kind: Kind) -> Vec<Blow> {
         false => Blow::some(kind),
     };
     blows.retain(table::wanted);
+    assert!(!blows.is_empty(), "MATRIX_BLOWS has no blow for {kind}");
     blows
 }
 

@@ -94,7 +94,10 @@ async fn qu_03_a_lane_that_ends_every_worker_is_put_aside_and_its_neighbour_goes
         server.command(&["HDEL", &key("meta"), "swept"]);
         let next = on(&server, &format!("w{deaths}"), 1);
         deaths += 1;
-        assert!(deaths <= mayfly_orchestrator::queue::DEATHS, "never put aside");
+        assert!(
+            deaths <= mayfly_orchestrator::queue::DEATHS,
+            "never put aside"
+        );
         let began = Instant::now();
         while watcher.dead().await.unwrap().is_empty() {
             assert!(began.elapsed() < PATIENCE, "it does not come back");
