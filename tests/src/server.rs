@@ -14,7 +14,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{engine, postgres};
+use crate::{
+    engine,
+    http::{get, on_socket},
+    postgres,
+};
 
 /// Longest a test waits for a server to be ready or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -267,6 +271,15 @@ impl Server {
         }
         let mut child = self.child.take().expect("a server runs");
         child.wait().expect("it can be waited for")
+    }
+
+    /// What it takes the time for, in unix milliseconds: the date of its answers, to the second.
+    pub fn clock(&self) -> i64 {
+        let answer = on_socket(&self.data_dir, &get("/healthz"));
+        let date = answer.header("date").expect("each answer has one");
+        let seconds = engine::run("date", &["-u", "-d", date, "+%s"]);
+        let seconds: i64 = seconds.trim().parse().expect("a number");
+        seconds * 1000
     }
 
     /// SIGTERM, then waits for the end.

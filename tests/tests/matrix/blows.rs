@@ -3,12 +3,7 @@
 use std::{fmt, thread::sleep, time::Duration};
 
 use mayfly_orchestrator::clock::{STALE, unix_ms};
-use mayfly_tests::{
-    engine::run,
-    http::{get, on_socket},
-    second_engine::SecondEngine,
-    server::Server,
-};
+use mayfly_tests::{second_engine::SecondEngine, server::Server};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
@@ -197,7 +192,7 @@ fn jump(fleet: &Fleet, days: i8) {
     // Its HTTP never goes back behind a date that it has shown, so only one way is seen.
     if days > 0 {
         worker.until("its clock has jumped", || {
-            let ahead = clock_of(worker) - unix_ms();
+            let ahead = worker.clock() - unix_ms();
             match (ahead - i64::from(days) * DAY_MS).abs() < DAY_MS / 2 {
                 true => Ok(()),
                 false => Err(format!("it is {ahead} ms ahead")),
@@ -206,15 +201,6 @@ fn jump(fleet: &Fleet, days: i8) {
     }
     truth.until_settled(truth.settled() + MEANWHILE, LAPSED);
     fleet.clocks[0].set(0);
-}
-
-/// What a server says that it is, in unix milliseconds. Others may run all of the ticks.
-fn clock_of(server: &Server) -> i64 {
-    let answer = on_socket(server.data_dir(), &get("/healthz"));
-    let date = answer.header("date").expect("each answer has one");
-    let seconds = run("date", &["-u", "-d", date, "+%s"]);
-    let seconds: i64 = seconds.trim().parse().expect("a number");
-    seconds * 1000
 }
 
 /// Its sandboxes have ended long before another worker may run what it ran.
