@@ -96,11 +96,9 @@ async fn a_queue_that_is_emptied_again_and_again_loses_nothing() {
     world.end().await;
 }
 
-/// What was never told to the queue is told by the reconciler.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_the_queue_forgot_runs_within_seconds() {
-    let server = RedisServer::start(&[]);
-    let mut setup = setup(&server);
+/// One place, whose message takes a second, and a message of another agent that waits for it.
+async fn one_waits_for_another(server: &RedisServer) -> (World, [MessageView; 2]) {
+    let mut setup = setup(server);
     setup.worker.max_running = 1;
     let world = World::fake(setup, Fake::new).await;
     let (busy, waiting) = (world.shell().await, world.shell().await);
@@ -109,6 +107,14 @@ async fn what_the_queue_forgot_runs_within_seconds() {
         .until_sql("SELECT count(*) FROM ticks WHERE outcome IS NULL", "1")
         .await;
     let second = world.post(waiting, "echo here").await;
+    (world, [first, second])
+}
+
+/// What was never told to the queue is told by the reconciler.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_queue_forgot_runs_within_seconds() {
+    let server = RedisServer::start(&[]);
+    let (world, [first, second]) = one_waits_for_another(&server).await;
     server.command(&["FLUSHALL"]);
     let began = Instant::now();
     world.outcome(&first).await;
@@ -121,21 +127,13 @@ async fn what_the_queue_forgot_runs_within_seconds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_queue_forgot_runs_within_seconds_where_whoever_had_the_turn_died() {
     let server = RedisServer::start(&[]);
-    let mut setup = setup(&server);
-    setup.worker.max_running = 1;
-    let world = World::fake(setup, Fake::new).await;
+    let (world, [first, second]) = one_waits_for_another(&server).await;
     let dead = Identity {
         id: "dead".to_owned(),
         epoch: 1,
     };
     let installation = world.sql("SELECT id FROM installation");
     let dead = Redis::open(&server.url(), &installation, dead).unwrap();
-    let (busy, waiting) = (world.shell().await, world.shell().await);
-    let first = world.post(busy, "sleep 1").await;
-    world
-        .until_sql("SELECT count(*) FROM ticks WHERE outcome IS NULL", "1")
-        .await;
-    let second = world.post(waiting, "echo here").await;
     // The service asks too, and may be the first who does.
     let began = loop {
         let began = Instant::now();

@@ -287,6 +287,11 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("it lives");
 }
 
+fn silence(way: &Way, span: Duration) -> String {
+    let span = span.as_secs();
+    format!("{way} cut, and silent to new connections, for {span} s")
+}
+
 impl fmt::Display for Blow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = match self {
@@ -303,8 +308,8 @@ impl fmt::Display for Blow {
             Blow::RedisEmptied => "FLUSHALL".to_owned(),
             Blow::RedisRestarted => "Redis killed and started, empty".to_owned(),
             Blow::PostgresRestarted => "PostgreSQL crashes and recovers".to_owned(),
-            Blow::Cut(way) => format!("no network to {way} for {} s", AWAY.as_secs()),
-            Blow::CutForLong(way) => format!("no network to {way} for {} s", LAPSED.as_secs()),
+            Blow::Cut(way) => silence(way, AWAY),
+            Blow::CutForLong(way) => silence(way, LAPSED),
         };
         f.pad(&shown)
     }

@@ -66,9 +66,10 @@ pub(crate) fn two_at_once(spans: &[Span]) -> Option<String> {
     None
 }
 
-/// By the transcripts, which outlive what was interrupted. Those of other workers may be here too.
+/// By the transcripts, which outlive what was interrupted. Where several workers have one of a tick, the longest of
+/// them tells how long it ran.
 fn said(workers: &[Server]) -> Vec<Span> {
-    let mut spans = BTreeMap::new();
+    let mut spans: BTreeMap<String, Span> = BTreeMap::new();
     for worker in workers {
         for agent in below(&worker.data_dir().join("transcripts")) {
             for transcript in below(&agent) {
@@ -83,7 +84,9 @@ fn said(workers: &[Server]) -> Vec<Span> {
                     from: *from,
                     to: *to,
                 };
-                spans.insert(span.tick.clone(), span);
+                let known = spans.entry(span.tick.clone()).or_insert(span);
+                known.from = known.from.min(*from);
+                known.to = known.to.max(*to);
             }
         }
     }

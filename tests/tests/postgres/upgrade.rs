@@ -10,6 +10,7 @@ use mayfly_orchestrator::{
     faults,
 };
 use mayfly_tests::{engine::run, postgres};
+use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::{open, place};
@@ -99,15 +100,21 @@ async fn up_01_an_upgrade_is_tried_and_copied_before_it_changes_anything() {
     postgres::forget(folder.path());
 }
 
-/// Workers of the release before write while it is upgraded; each waits for the other's transaction as a whole.
-#[tokio::test(flavor = "multi_thread")]
-async fn up_01_an_upgrade_takes_its_turn_among_the_writers() {
+/// A database that wants an upgrade, a worker on it, and the place for who upgrades: its copy is made.
+async fn before_an_upgrade() -> (TempDir, Db, Place) {
     let folder = tempfile::tempdir().unwrap();
     let url = fresh(folder.path()).await;
     let worker = open(&url).await;
     postgres::sql(folder.path(), OLDER);
     let server = Server::parse(&url, None).unwrap();
     let place = Place::Postgres(server.with_copies_in(folder.path(), Some(OURS)));
+    (folder, worker, place)
+}
+
+/// Workers of the release before write while it is upgraded; each waits for the other's transaction as a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn up_01_an_upgrade_takes_its_turn_among_the_writers() {
+    let (folder, worker, place) = before_an_upgrade().await;
     let writes = worker.begin().await.unwrap();
     let during = timeout(Duration::from_secs(3), Db::open(&place)).await;
     assert!(during.is_err(), "it has upgraded while another one writes");
@@ -132,12 +139,7 @@ fn freeze(passed: &'static str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ev_07_an_upgrade_that_freezes_between_two_migrations_holds_nobody_up() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = fresh(folder.path()).await;
-    let worker = open(&url).await;
-    postgres::sql(folder.path(), OLDER);
-    let server = Server::parse(&url, None).unwrap();
-    let place = Place::Postgres(server.with_copies_in(folder.path(), Some(OURS)));
+    let (folder, worker, place) = before_an_upgrade().await;
     faults::watch(freeze);
     let upgrading = tokio::runtime::Handle::current();
     let upgrading =

@@ -169,14 +169,17 @@ fn begin_in(mut file: &File) -> io::Result<(File, u64)> {
     Ok((file.try_clone()?, at))
 }
 
-fn keep_in(mut file: &File, at: u64, name: &[u8], size: u64) -> io::Result<()> {
-    let head = encode(&plain_file(name, size));
+fn keep_in(file: &File, at: u64, name: &[u8], size: u64) -> io::Result<()> {
+    settle_in(file, at, &encode(&plain_file(name, size)), size)
+}
+
+fn settle_in(mut file: &File, at: u64, head: &[u8], size: u64) -> io::Result<()> {
     let (room, content) = (BLOCK as u64, head.len() as u64);
     if content != room {
         // From 8 GiB on a head has more than one block.
         move_up(file, at + room..at + room + size, content - room)?;
     }
-    file.write_all_at(&head, at)?;
+    file.write_all_at(head, at)?;
     let end = (content + size).next_multiple_of(room);
     file.set_len(at + end)?;
     file.seek(SeekFrom::Start(at + end)).map(drop)
@@ -216,14 +219,24 @@ fn pass(to: &mut dyn Write, path: &Path, name: &[u8], size: u64) -> io::Result<(
 mod tests {
     use super::*;
 
+    /// As that of a blob from 8 GiB on.
     #[test]
-    fn content_moves_up_over_its_own_place() {
-        let file = tempfile::tempfile().unwrap();
+    fn a_head_of_several_blocks_stands_before_all_of_its_content() {
+        let at = 2 * BLOCK as u64;
         let content: Vec<u8> = (0..3 * MOVED + 77).map(|at| (at % 251) as u8).collect();
-        file.write_all_at(&content, 512).unwrap();
-        move_up(&file, 512..512 + content.len() as u64, 1024).unwrap();
-        let mut found = vec![0; content.len()];
-        file.read_exact_at(&mut found, 1536).unwrap();
-        assert!(found == content);
+        let head = [b'h'; 3 * BLOCK];
+        let file = tempfile::tempfile().unwrap();
+        (&file).seek(SeekFrom::Start(at)).unwrap();
+        let (mut making, begun) = begin_in(&file).unwrap();
+        assert_eq!(begun, at);
+        making.write_all(&content).unwrap();
+        settle_in(&file, at, &head, content.len() as u64).unwrap();
+        let end = (&file).stream_position().unwrap();
+        assert_eq!((end - at) % BLOCK as u64, 0);
+        let mut found = vec![0; (end - at) as usize];
+        file.read_exact_at(&mut found, at).unwrap();
+        let wanted = [&head[..], &content].concat();
+        assert!(found[..wanted.len()] == wanted);
+        assert!(found[wanted.len()..].iter().all(|byte| *byte == 0));
     }
 }
