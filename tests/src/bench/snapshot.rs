@@ -9,7 +9,9 @@ use std::{path::PathBuf, time::Duration};
 
 use mayfly_domain::{AgentId, Limits, MessageOutcome};
 use mayfly_orchestrator::{
+    agent::profile::{Profile, SHELL},
     command::portable::{ExportAs, ExportTo, ImportFrom},
+    retention::RetentionOverride,
     snapshot::{DiffWanted, oci::Compress},
 };
 
@@ -75,8 +77,18 @@ pub async fn run(rounds: u32, full: bool) -> Report {
         file_mib: 16 << 10,
         ..Limits::default()
     };
-    let setup = Setup {
+    // Each round goes back to a state before a whole tree.
+    let retention = RetentionOverride {
+        keep_mib: Some(0),
+        ..RetentionOverride::default()
+    };
+    let shell = Profile {
         limits,
+        retention,
+        ..Profile::default()
+    };
+    let setup = Setup {
+        profiles: vec![(SHELL.to_owned(), shell)],
         ..Setup::default()
     };
     let states = if full { &STATES[..] } else { &STATES[..4] };
