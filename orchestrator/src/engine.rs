@@ -25,6 +25,8 @@ use crate::{
 
 /// An engine can be exchanged in a removal that takes longer than this.
 const LONG: Duration = Duration::from_secs(1);
+/// Until an engine that did not say who it is, is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// A backend that refuses to work while another engine answers than the one of the data dir.
 pub struct BoundEngine {
@@ -61,6 +63,18 @@ impl BoundEngine {
             self.known.store(false, Ordering::Release);
         }
         answer
+    }
+
+    async fn removed(&self, names: &Names, until: Instant) -> Result<Removal, BackendError> {
+        let inner = self.checked().await?;
+        let since = Instant::now();
+        let patience = until.saturating_duration_since(since);
+        let removal = self.noted(inner.remove(names, patience).await)?;
+        // "No such container" is a proof only from the engine that had it.
+        if removal == Removal::SomeUnknown || since.elapsed() > LONG {
+            self.engine().await?;
+        }
+        Ok(removal)
     }
 
     async fn is_expected(&self, found: &str) -> bool {
@@ -133,14 +147,19 @@ impl Backend for BoundEngine {
     }
 
     async fn remove(&self, names: &Names, patience: Duration) -> Result<Removal, BackendError> {
-        let inner = self.checked().await?;
-        let since = Instant::now();
-        let removal = self.noted(inner.remove(names, patience).await)?;
-        // "No such container" is a proof only from the engine that had it.
-        if removal == Removal::SomeUnknown || since.elapsed() > LONG {
-            self.engine().await?;
+        let until = Instant::now() + patience;
+        loop {
+            let error = match self.removed(names, until).await {
+                Ok(removal) => return Ok(removal),
+                Err(error) => error,
+            };
+            // What cannot be removed has had its patience; who answers may be told in a moment.
+            let unknown = matches!(error, BackendError::Down { .. } | BackendError::OtherEngine);
+            if !unknown || Instant::now() + ASK_AGAIN > until {
+                return Err(error);
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
         }
-        Ok(removal)
     }
 
     async fn found(&self, owner: &Owner) -> Result<Vec<Found>, BackendError> {

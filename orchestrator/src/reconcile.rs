@@ -51,7 +51,7 @@ const FORGOTTEN: i64 = 1000;
 /// Why a message is parked that no worker survived.
 const DIED: &str = "every worker that took it died before it could begin";
 /// Init ends a sandbox that hears of no worker for 15 s; this worker's last start is dead since before this one began.
-const ENDS_BY_ITSELF: Duration = Duration::from_secs(STALE.as_secs() + 3);
+pub(crate) const ENDS_BY_ITSELF: Duration = Duration::from_secs(STALE.as_secs() + 3);
 /// Patience with an engine while a start waits for it.
 const SHORTLY: Duration = Duration::from_secs(2);
 /// Patience of one removal; the next round goes on.
@@ -258,7 +258,12 @@ async fn has_ended(tools: &Tools, tick: &Tick) -> bool {
 /// not keep the others.
 pub async fn leftovers(tools: &Tools) -> Result<(), TickError> {
     let mut last = Ok(());
-    for tick in tools.db.unremoved().await? {
+    let unremoved = tools.db.unremoved().await?;
+    if !unremoved.is_empty() {
+        // What is away is not waited for: the round has more to do.
+        tools.backend.engine().await?;
+    }
+    for tick in unremoved {
         if let Err(error) = leftover(tools, &tick).await {
             let away = matches!(
                 error,

@@ -128,11 +128,35 @@ async fn what_an_exchanged_engine_does_not_know_is_not_removed() {
         .await
         .expect("gone");
     engine.script(|script| script.exchanged = true);
-    let removed = tools.backend.remove(&row.names, PATIENCE).await;
+    let removed = tools.backend.remove(&row.names, Duration::ZERO).await;
     assert!(
         matches!(removed, Err(BackendError::OtherEngine)),
         "{removed:?}"
     );
+    world.end().await;
+}
+
+/// What is not proved while the engine is away is proved when it is back: a tick that was closed without the
+/// proof would let the next one of its agent begin beside its sandbox.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_waits_for_an_engine_that_is_away() {
+    let (world, engine) = world().await;
+    let agent = world.shell().await;
+    world.say(agent, "echo here").await;
+    let tools = &world.service().worker().tools;
+    let tick = world.commands().agent(agent).await.expect("an agent");
+    let tick = tick.head_tick.expect("it made a state");
+    let row = tools.db.tick(tick).await.expect("rows").expect("it");
+    engine.script(|script| script.down = true);
+    // Who answers is not known any more from here on.
+    let away = tools.backend.remove(&row.names, Duration::ZERO).await;
+    assert!(matches!(away, Err(BackendError::Down { .. })), "{away:?}");
+    let (removed, ()) = tokio::join!(
+        biased;
+        tools.backend.remove(&row.names, PATIENCE),
+        async { engine.script(|script| script.down = false) },
+    );
+    assert!(removed.is_ok(), "{removed:?}");
     world.end().await;
 }
 
@@ -147,7 +171,11 @@ async fn another_engine_proves_nothing_and_runs_nothing() {
     let row = worker.tools.db.tick(tick).await.expect("rows").expect("it");
     engine.script(|script| script.exchanged = true);
     until_problems(&world, &["another container engine"]).await;
-    let removed = worker.tools.backend.remove(&row.names, PATIENCE).await;
+    let removed = worker
+        .tools
+        .backend
+        .remove(&row.names, Duration::ZERO)
+        .await;
     assert!(
         matches!(removed, Err(BackendError::OtherEngine)),
         "{removed:?}"

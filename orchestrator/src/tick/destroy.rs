@@ -20,6 +20,7 @@ use crate::{
     },
     depot::DepotError,
     faults, observe,
+    reconcile::ENDS_BY_ITSELF,
     sandbox::BackendError,
     snapshot::StoreError,
 };
@@ -60,7 +61,8 @@ pub async fn fail(tools: &Tools, job: &Job, error: TickError) {
             }
         }
     };
-    // Where the report has tried for long without success, the reconciler goes on.
+    // Where the report has tried for long without success, the reconciler goes on; init has ended what is left by then.
+    const { assert!(report::PROOF.as_secs() > ENDS_BY_ITSELF.as_secs()) };
     if !ended.removed && !tried {
         let removal = tools.backend.remove(&job.claim.names, report::PROOF).await;
         ended.removed = removal.is_ok();
