@@ -142,6 +142,10 @@ impl Worker {
                 let away = self.away(&error);
                 return self.wait_or_park(message, away).await;
             }
+            Err(BaseError::OnlyThere(base)) => {
+                let away = self.only_there(base, &message);
+                return self.wait_or_park(message, away).await;
+            }
             Err(error) => return Ok(Next::Waits(message, observe::chain(&error).into())),
         };
         let reference = sandbox_of(&agent, &message);
@@ -216,6 +220,19 @@ impl Worker {
             Some(lost) => Away::Lost(lost),
             None => Away::Waits(missing(error)),
         }
+    }
+
+    /// Whoever has it puts it into the layer store as soon as it can, so it is waited for as a layer's holder is.
+    fn only_there(&self, base: BaseId, message: &Message) -> Away {
+        let db = &self.tools.db;
+        let waited = db.now() - message.claimable_at;
+        if db.is_shared() && waited < GONE.as_millis() as i64 {
+            return Away::Waits(BaseError::OnlyThere(base).to_string().into());
+        }
+        Away::Lost(Lost {
+            part: Part::Base(base),
+            why: "it came with an import, and lies only where that was".to_owned(),
+        })
     }
 
     /// Of what is lost a person is asked, unless one has said that it waits.

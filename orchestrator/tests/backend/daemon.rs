@@ -8,6 +8,9 @@ use std::{
     thread,
 };
 
+/// What is in the list of answers for none at all.
+pub(crate) const SILENCE: (u16, &str) = (0, "");
+
 /// Answers `GET /version` with a range of versions and everything else from a list.
 pub(crate) struct Daemon {
     pub(crate) address: String,
@@ -29,6 +32,7 @@ impl Daemon {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let log = heard.clone();
         thread::spawn(move || {
+            let mut waiting = Vec::new();
             for stream in listener.incoming() {
                 let mut stream = stream.expect("a connection");
                 let mut request = Vec::new();
@@ -47,6 +51,10 @@ impl Daemon {
                     log.lock().expect("a log").push(line);
                     answers.pop_front().unwrap_or((404, "{}".to_owned()))
                 };
+                if status == SILENCE.0 {
+                    waiting.push(stream);
+                    continue;
+                }
                 write!(
                     stream,
                     "HTTP/1.1 {status} x\r\nContent-Type: application/json\r\n\

@@ -17,7 +17,7 @@ use mayfly_orchestrator::{
     supervise::Supervisor,
 };
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, SILENCE};
 use crate::stage::{Stage, chain, program, sh, until_exit};
 
 async fn client() -> Client {
@@ -330,6 +330,23 @@ async fn cl_03_without_the_proof_there_is_no_ok() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Where the engine has lost the end of a container it waits for ever; it is not down for that, and others are removed.
+#[tokio::test]
+async fn cl_03_a_removal_that_is_never_answered_keeps_no_other() {
+    let daemon = Daemon::new(("1.12", "1.41"), &[SILENCE]);
+    let docker = reached(&daemon.address);
+    let error = docker.remove(&some_names(), Duration::ZERO).await;
+    let error = error.expect_err("nobody said that it is gone");
+    assert!(matches!(error, BackendError::Failed { .. }), "{error:?}");
+    let text = chain(&error);
+    assert!(
+        text.contains("mayfly-0-c") && text.contains("no answer within 20 s"),
+        "{text}"
+    );
+    let next = docker.remove(&some_names(), Duration::ZERO).await;
+    assert!(next.is_ok(), "{next:?}");
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 use mayfly_domain::{AgentId, MessageOutcome};
 use mayfly_tests::world::World;
 
-use crate::{Shared, empty, sha256, travel::on_docker, until_base_stored, world};
+use crate::{
+    Shared, empty, sha256, shared_world, travel::on_docker, until_base_stored, until_told, world,
+};
 
 const OBJECT: &str = "SELECT 'bases/' || id || '.' || digest FROM bases";
 
@@ -69,5 +71,45 @@ async fn a_message_is_parked_where_nobody_has_its_base() {
         "{told}"
     );
     assert!(told.contains("mayfly agent new"), "{told}");
+    world.end().await;
+}
+
+/// It came with an import, and where it lay is no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_parked_where_nobody_ever_stored_its_base() {
+    let shared = Shared::folder();
+    let world = world(shared.config()).await;
+    let (agent, _, _) = only_stored(&world, &shared).await;
+    world.change("UPDATE bases SET image = image || '#imported', stored_at = NULL, digest = NULL");
+    let parked = world.say(agent, "cat f").await;
+    assert_eq!(parked.outcome, Some(MessageOutcome::Parked));
+    let base = world.sql("SELECT id FROM bases");
+    let told = parked.reply.expect("a notice").text;
+    assert!(
+        told.contains(&format!("base {base} of this state is missing")),
+        "{told}"
+    );
+    world.end().await;
+}
+
+/// Another worker may have it, and puts it in a moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_that_another_worker_may_have_is_waited_for() {
+    let shared = Shared::folder();
+    let world = shared_world(shared.config()).await;
+    let (agent, object, bytes) = only_stored(&world, &shared).await;
+    let stored = world.sql("SELECT image, digest, stored_at, id FROM bases");
+    let [image, digest, at, id] = &stored.split('|').collect::<Vec<_>>()[..] else {
+        panic!("{stored}")
+    };
+    world.change("UPDATE bases SET image = image || '#imported', stored_at = NULL, digest = NULL");
+    let waiting = world.post(agent, "cat f").await;
+    until_told(&world, &waiting).await;
+    shared.put(&object, &bytes);
+    world.change(&format!(
+        "UPDATE bases SET image = '{image}', digest = '{digest}', stored_at = {at} WHERE id = '{id}'"
+    ));
+    let answered = world.outcome(&waiting).await;
+    assert_eq!(answered.outcome, Some(MessageOutcome::Answered));
     world.end().await;
 }

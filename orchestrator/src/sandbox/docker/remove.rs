@@ -18,6 +18,13 @@ use crate::{
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Longest wait for one answer: an engine that cannot end a container never gives one, and others are to be removed
+/// too. It gives a process ten seconds to die.
+const ANSWER: Duration = Duration::from_secs(20);
+
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {} s", ANSWER.as_secs())]
+struct NoAnswer;
 
 impl Docker {
     pub(super) async fn tear_down(
@@ -60,12 +67,8 @@ impl Docker {
     ) -> Result<Removal, BackendError> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let error = match self.client().await {
-                Ok(client) => match thing.remove(&client, name).await {
-                    Ok(()) => return Ok(Removal::Whole),
-                    Err(error) if status(&error) == Some(404) => return Ok(Removal::SomeUnknown),
-                    Err(error) => self.failed(error, thing.action(), name).await,
-                },
+            let error = match self.asked(thing, name).await {
+                Ok(removal) => return Ok(removal),
                 Err(error) => error,
             };
             if Instant::now() + pause > until {
@@ -78,6 +81,20 @@ impl Docker {
             );
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn asked(&self, thing: Thing, name: &str) -> Result<Removal, BackendError> {
+        let client = self.client().await?;
+        match tokio::time::timeout(ANSWER, thing.remove(&client, name)).await {
+            Ok(Ok(())) => Ok(Removal::Whole),
+            Ok(Err(error)) if status(&error) == Some(404) => Ok(Removal::SomeUnknown),
+            Ok(Err(error)) => Err(self.failed(error, thing.action(), name).await),
+            Err(_) => Err(BackendError::Failed {
+                action: thing.action(),
+                name: name.to_owned(),
+                source: Box::new(NoAnswer),
+            }),
         }
     }
 }
