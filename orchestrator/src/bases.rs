@@ -166,7 +166,20 @@ impl Bases {
         Ok(named)
     }
 
+    /// What could not be finished does not stay: the next try may have another id.
     async fn extract(&self, id: &BaseId, image: &Image) -> Result<BaseFacts, BaseError> {
+        let made = self.try_to_extract(id, image).await;
+        if made.is_err() {
+            let (store, base) = (self.store.clone(), id.clone());
+            let abandoned = self.blocking(move || store.abandon_base(&base)).await;
+            abandoned.unwrap_or_else(|error| {
+                tracing::warn!(base = %id, error = observe::chain(&error), "left to the next start");
+            });
+        }
+        made
+    }
+
+    async fn try_to_extract(&self, id: &BaseId, image: &Image) -> Result<BaseFacts, BaseError> {
         let slots = Slot::defaults();
         let into = self.store.begin_base(id)?;
         faults::point("base.begun");

@@ -65,6 +65,15 @@ impl BlobError {
         matches!(self, BlobError::Depot(error) if error.is_away())
     }
 
+    /// Whether asking again does not bring it.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            BlobError::Store(object_store::Error::NotFound { .. }) => true,
+            BlobError::Depot(error) => error.is_lost(),
+            _ => false,
+        }
+    }
+
     /// Whether it works again once there is room on the disk.
     pub fn is_full(&self) -> bool {
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(self);

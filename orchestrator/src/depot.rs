@@ -86,6 +86,16 @@ pub enum DepotError {
         /// The object's name.
         object: String,
     },
+    /// It answers, and may not or will not remove this.
+    #[error("{object} stays in the layer store {store}, which {reason}")]
+    NotRemoved {
+        /// Which.
+        store: String,
+        /// The object's name.
+        object: String,
+        /// What it said.
+        reason: String,
+    },
     /// There is none, and a row says that something is in one.
     #[error("{object} is in a layer store, and none is configured: set store.url")]
     NotConfigured {

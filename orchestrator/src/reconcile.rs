@@ -314,17 +314,22 @@ pub async fn strays(tools: &Tools) -> Result<(), TickError> {
         .collect();
     // Containers first: a volume in use cannot be removed.
     found.sort_by_key(|found| matches!(found, Found::Volume(_)));
+    // One that cannot be removed does not keep the others.
+    let mut last = Ok(());
     for stray in found {
         let name = match &stray {
             Found::Container(name) | Found::Volume(name) => name,
         };
         if !open.contains(name) {
+            if let Err(error) = tools.backend.remove(&stray.names(), PATIENCE).await {
+                last = Err(error.into());
+                continue;
+            }
             tracing::warn!(name, "stray removed");
-            tools.backend.remove(&stray.names(), PATIENCE).await?;
             faults::point("reconcile.stray");
         }
     }
-    Ok(())
+    last
 }
 
 /// Removes layer, upper and base folders that no row names: a crash came between a rename and its

@@ -286,6 +286,33 @@ async fn fi_a_text_never_waits_for_a_file_and_what_is_missing_is_told() {
     world.end().await;
 }
 
+/// Asking again would not bring it, and its thread would wait for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_content_is_lost_holds_up_nothing() {
+    let chat = Chat::new(LONG);
+    let down = CallError::NotDone("connection refused".into());
+    chat.fault("file", "t", [Fault::Fails(down)]);
+    let world = world(&chat).await;
+    let agent = agent_on(&world, "chat", "t").await;
+    let file = "mkdir -p /work/send; echo a > /work/send/a.txt; echo here";
+    world.say(agent, file).await;
+    let failed = "SELECT count(*) FROM deliveries WHERE state = 'owed' AND attempts = 1";
+    world.until_sql(failed, "1").await;
+    run(
+        "rm",
+        &["-r", &world.data_dir().join("blobs").display().to_string()],
+    );
+    world.say(agent, "rm /work/send/a.txt; echo next").await;
+    world.until_sql(&count("owed"), "0").await;
+    let remarks = world.sql(REMARKS);
+    let told = "\"a.txt\" could not be sent: its content is lost";
+    assert!(remarks.contains(told), "{remarks}");
+    let texts = chat.texts("t");
+    assert_eq!(texts.first().map(String::as_str), Some("here"));
+    assert!(texts.iter().any(|text| text == "next"), "{texts:?}");
+    world.end().await;
+}
+
 /// A lane's own look at the database must not wait for a connection that one of its writers holds
 /// and, not being polled meanwhile, never gives back.
 #[tokio::test(flavor = "multi_thread")]

@@ -255,6 +255,15 @@ impl Objects {
         self.asked(0, async {
             match self.0.store.delete(&key).await {
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                // It answers, and whoever may not remove can go on to read and write.
+                Err(
+                    error @ (object_store::Error::PermissionDenied { .. }
+                    | object_store::Error::Unauthenticated { .. }),
+                ) => Err(Failure::Ours(DepotError::NotRemoved {
+                    store: self.0.shown.clone(),
+                    object: name.to_owned(),
+                    reason: said(&error),
+                })),
                 Err(error) => Err(error.into()),
             }
         })

@@ -76,6 +76,7 @@ impl Travel {
             return Ok(0);
         };
         let mut count = 0;
+        let mut kept = None;
         for object in self.db.doomed().await? {
             let asked = clock::boot_time();
             if !self.db.begin_removal(&object).await? {
@@ -86,11 +87,18 @@ impl Travel {
                 tracing::warn!(object, "left to others: this process stood still");
                 continue;
             }
-            objects.remove(&object).await?;
+            match objects.remove(&object).await {
+                Ok(()) => {}
+                Err(error @ DepotError::NotRemoved { .. }) => {
+                    kept = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
             self.db.removed(&object).await?;
             count += 1;
         }
-        Ok(count)
+        kept.map_or(Ok(count), Err)
     }
 
     /// Marks objects that no row names. What is young is looked at another time.

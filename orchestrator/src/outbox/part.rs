@@ -19,7 +19,7 @@ use crate::{
         deliveries::Owed,
         parts::{Part, Stage},
     },
-    faults,
+    faults, observe,
 };
 
 /// How often its post may be removed by others, since a person last asked for it, before the reply
@@ -168,8 +168,16 @@ impl<'a> Work<'a> {
                 let told = format!("The file \"{}\" could not be sent: {reason}.", file.name);
                 self.park(part, &told).await
             }
-            // A second copy would be worse than asking a person.
-            Err(NotYet::Call(CallError::Unknown(_))) if asked_before => {
+            Err(NotYet::Blob(error)) if error.is_lost() && !asked_before => {
+                tracing::error!(delivery = %owed.id, file = %file.blob, error = observe::chain(&error), "a file is lost");
+                let told = format!(
+                    "The file \"{}\" could not be sent: its content is lost.",
+                    file.name
+                );
+                self.park(part, &told).await
+            }
+            // A second copy would be worse than asking a person, and none can be made of what is lost.
+            Err(error) if asked_before && error.leaves_doubt() => {
                 let doubtful = || writer.db.part_doubtful(part).boxed();
                 writer.step(owed, doubtful).await
             }

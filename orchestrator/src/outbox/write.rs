@@ -57,6 +57,17 @@ pub(super) enum NotYet {
     Rest,
 }
 
+impl NotYet {
+    /// Whether nobody knows, now or later, what became of a try before.
+    pub(super) fn leaves_doubt(&self) -> bool {
+        match self {
+            NotYet::Call(error) => matches!(error, CallError::Unknown(_)),
+            NotYet::Blob(error) => error.is_lost(),
+            _ => false,
+        }
+    }
+}
+
 impl From<NoResult> for NotYet {
     fn from(error: NoResult) -> Self {
         match error {

@@ -99,7 +99,8 @@ fn failed_io(error: std::io::Error, action: &'static str, path: &Path) -> Backen
 #[async_trait]
 impl Backend for Docker {
     async fn engine(&self) -> Result<Engine, BackendError> {
-        let info = match self.client().await?.info().await {
+        let client = self.client().await?.with_timeout(connect::ANSWER);
+        let info = match client.info().await {
             Ok(info) => info,
             Err(error) => return Err(self.failed(error, "describe", "itself").await),
         };

@@ -40,6 +40,11 @@ impl Store {
         durable::folder(&self.data_dir.join("u"))
     }
 
+    /// Takes back what was begun and is not finished.
+    pub fn abandon_base(&self, base: &BaseId) -> Result<(), StoreError> {
+        self.throw_away(&self.base_aside(base))
+    }
+
     /// Gives a finished base another name; where one has it already, this one goes.
     pub fn rename_base(&self, from: &BaseId, to: &BaseId) -> Result<(), StoreError> {
         let (old, new) = (self.base_dir(from), self.base_dir(to));

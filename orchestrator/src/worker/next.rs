@@ -222,11 +222,11 @@ impl Worker {
         }
     }
 
-    /// Whoever has it puts it into the layer store as soon as it can, so it is waited for as a layer's holder is.
+    /// Whoever has it puts it into the layer store as soon as it can: for a while it is waited for.
     fn only_there(&self, base: BaseId, message: &Message) -> Away {
         let db = &self.tools.db;
         let waited = db.now() - message.claimable_at;
-        if db.is_shared() && waited < GONE.as_millis() as i64 {
+        if db.is_shared() && (waited < GONE.as_millis() as i64 || !self.is_steady(GONE)) {
             return Away::Waits(BaseError::OnlyThere(base).to_string().into());
         }
         Away::Lost(Lost {

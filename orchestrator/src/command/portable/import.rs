@@ -110,15 +110,18 @@ impl Commands {
         })
         .await?;
         let _turn = self.importing.lock().await;
+        // Before the lock below: it takes that itself where it makes one, and whoever waits to write would hold both up.
+        let base = self.base_for(&archive, &records.history).await?;
         // Reconcilers must not take what is in the making for what a crash left.
         let _making = self.making.read().await;
-        self.import_from(archive, records).await
+        self.import_from(archive, records, base).await
     }
 
     async fn import_from(
         &self,
         archive: Archive,
         records: Records,
+        (base, known): (BaseId, bool),
     ) -> Result<ImportView, RequestError> {
         let Records {
             mut history,
@@ -130,7 +133,6 @@ impl Commands {
             true => renew(&mut history),
             false => history.ticks.iter().map(|row| (row.id, row.id)).collect(),
         };
-        let (base, known) = self.base_for(&archive, &history).await?;
         let placed = self
             .place(archive, &history, &base, known, transcripts, names)
             .await;

@@ -22,7 +22,7 @@ use crate::sandbox::{BackendError, Origin};
 
 /// The engine packs a large image for long before it sends the first byte, and reads one for long
 /// before it answers.
-const ANSWER: Duration = Duration::from_secs(30 * 60);
+pub(super) const ANSWER: Duration = Duration::from_secs(30 * 60);
 /// Made durable piece by piece, so that nobody else's commit waits for all of it.
 const PIECE: u64 = 16 << 20;
 /// A tar archive ends in two empty blocks.

@@ -20,7 +20,7 @@ use bollard::{
 use futures_util::TryStreamExt;
 
 use super::{
-    Docker,
+    Docker, archive,
     connect::status,
     create::{self, owner_labels, volume_mount},
     failed_io, passwd,
@@ -131,7 +131,8 @@ impl Docker {
             }),
             ..ContainerCreateBody::default()
         };
-        let client = self.client().await?;
+        // It copies the slots before it answers.
+        let client = self.client().await?.with_timeout(archive::ANSWER);
         let options = CreateContainerOptionsBuilder::new().name(&names.container);
         if let Err(error) = client.create_container(Some(options.build()), body).await {
             return Err(match status(&error) {

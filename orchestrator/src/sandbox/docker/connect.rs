@@ -1,6 +1,6 @@
 //! The lazy, self-healing connection: an engine that is down now may be up at the next call.
 
-use std::error::Error as StdError;
+use std::{error::Error as StdError, time::Duration};
 
 use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker as Client, errors::Error};
 use tokio::sync::Mutex;
@@ -12,6 +12,12 @@ const OLDEST: ClientVersion = ClientVersion {
     major_version: 1,
     minor_version: 40,
 };
+
+/// Longest wait for what an engine says of itself: whoever wants to remove something asks several times in the minute
+/// that this has.
+pub(super) const ANSWER: Duration = Duration::from_secs(15);
+/// Longest wait for any other answer, if nothing else is said; `bollard`'s own.
+const LONGEST: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -47,7 +53,11 @@ impl Connection {
         let fresh = Client::connect_with_host(&self.address)
             .map_err(|error| self.reached(error, "open", &self.address))?;
         let failed = |error| self.reached(error, "agree on a version with", &self.address);
-        let client = fresh.negotiate_version().await.map_err(failed)?;
+        let client = fresh
+            .with_timeout(ANSWER)
+            .negotiate_version()
+            .await
+            .map_err(failed)?;
         let told = client.version().await.map_err(failed)?;
         let oldest = told.min_api_version.unwrap_or_default();
         let ours = client.client_version();
@@ -61,7 +71,7 @@ impl Connection {
                 }),
             });
         }
-        let client = pinned(client, ours);
+        let client = pinned(client, ours).with_timeout(LONGEST);
         *slot = Some(client.clone());
         Ok(client)
     }
