@@ -154,8 +154,7 @@ impl Backend for BoundEngine {
                 Err(error) => error,
             };
             // What cannot be removed has had its patience; who answers may be told in a moment.
-            let unknown = matches!(error, BackendError::Down { .. } | BackendError::OtherEngine);
-            if !unknown || Instant::now() + ASK_AGAIN > until {
+            if !error.is_away() || Instant::now() + ASK_AGAIN > until {
                 return Err(error);
             }
             tokio::time::sleep(ASK_AGAIN).await;

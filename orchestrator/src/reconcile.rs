@@ -27,7 +27,7 @@ use crate::{
     faults,
     images::ImagesError,
     observe,
-    sandbox::{BackendError, Found},
+    sandbox::Found,
     snapshot::merging,
     tick::{TickError, Tools, blocking, destroy},
     worker::Worker,
@@ -171,7 +171,7 @@ pub async fn keep_images(worker: Worker) -> Result<(), TickError> {
     let stopping = worker.tools.supervisor.stopping();
     // That the engine is down is said where a message waits for it.
     let note = |what, result: Result<(), ImagesError>| match result {
-        Err(ImagesError::Backend(BackendError::Down { .. } | BackendError::OtherEngine)) => false,
+        Err(ImagesError::Backend(error)) if error.is_away() => false,
         other => note(what, other.map_err(TickError::from)),
     };
     let rounds = async {
@@ -265,10 +265,7 @@ pub async fn leftovers(tools: &Tools) -> Result<(), TickError> {
     }
     for tick in unremoved {
         if let Err(error) = leftover(tools, &tick).await {
-            let away = matches!(
-                error,
-                TickError::Backend(BackendError::Down { .. } | BackendError::OtherEngine)
-            );
+            let away = matches!(&error, TickError::Backend(error) if error.is_away());
             last = Err(error);
             if away {
                 break;
@@ -322,7 +319,11 @@ pub async fn strays(tools: &Tools) -> Result<(), TickError> {
         };
         if !open.contains(name) {
             if let Err(error) = tools.backend.remove(&stray.names(), PATIENCE).await {
+                let away = error.is_away();
                 last = Err(error.into());
+                if away {
+                    break;
+                }
                 continue;
             }
             tracing::warn!(name, "stray removed");

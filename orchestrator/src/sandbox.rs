@@ -180,6 +180,13 @@ pub enum BackendError {
     },
 }
 
+impl BackendError {
+    /// Whether the engine of this data dir does not answer; another one may.
+    pub fn is_away(&self) -> bool {
+        matches!(self, BackendError::Down { .. } | BackendError::OtherEngine)
+    }
+}
+
 /// What a removal met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use mayfly_domain::SandboxRef;
+use mayfly_domain::{AgentId, SandboxRef};
 use mayfly_orchestrator::{
     agent::profile::Profile,
     command::StopScope,
+    db::ticks::Tick,
     sandbox::{BackendError, fake::Fake},
 };
 use mayfly_tests::world::{PATIENCE, Setup, World};
@@ -29,6 +30,14 @@ async fn world() -> (World, Fake) {
     });
     let world = world.await;
     (world, engine.expect("made"))
+}
+
+/// The tick that made the agent's state.
+async fn row_of_head(world: &World, agent: AgentId) -> Tick {
+    let view = world.commands().agent(agent).await.expect("an agent");
+    let tick = view.head_tick.expect("it made a state");
+    let db = &world.service().worker().tools.db;
+    db.tick(tick).await.expect("rows").expect("it is there")
 }
 
 /// Waits until the problems are these, by a part of each; in order.
@@ -119,9 +128,7 @@ async fn what_an_exchanged_engine_does_not_know_is_not_removed() {
     let agent = world.shell().await;
     world.say(agent, "echo here").await;
     let tools = &world.service().worker().tools;
-    let tick = world.commands().agent(agent).await.expect("an agent");
-    let tick = tick.head_tick.expect("it made a state");
-    let row = tools.db.tick(tick).await.expect("rows").expect("it");
+    let row = row_of_head(&world, agent).await;
     tools
         .backend
         .remove(&row.names, PATIENCE)
@@ -144,9 +151,7 @@ async fn a_removal_waits_for_an_engine_that_is_away() {
     let agent = world.shell().await;
     world.say(agent, "echo here").await;
     let tools = &world.service().worker().tools;
-    let tick = world.commands().agent(agent).await.expect("an agent");
-    let tick = tick.head_tick.expect("it made a state");
-    let row = tools.db.tick(tick).await.expect("rows").expect("it");
+    let row = row_of_head(&world, agent).await;
     engine.script(|script| script.down = true);
     // Who answers is not known any more from here on.
     let away = tools.backend.remove(&row.names, Duration::ZERO).await;
@@ -166,9 +171,7 @@ async fn another_engine_proves_nothing_and_runs_nothing() {
     let agent = world.shell().await;
     world.say(agent, "echo here").await;
     let worker = world.service().worker();
-    let tick = world.commands().agent(agent).await.expect("an agent");
-    let tick = tick.head_tick.expect("it made a state");
-    let row = worker.tools.db.tick(tick).await.expect("rows").expect("it");
+    let row = row_of_head(&world, agent).await;
     engine.script(|script| script.exchanged = true);
     until_problems(&world, &["another container engine"]).await;
     let removed = worker

@@ -165,16 +165,11 @@ impl<'a> Work<'a> {
         let asked_before = part.stage == Stage::Asked;
         match self.stage_and_post(part, file).await {
             Err(NotYet::Call(CallError::Refused(reason))) => {
-                let told = format!("The file \"{}\" could not be sent: {reason}.", file.name);
-                self.park(part, &told).await
+                self.park_unsent(part, file, &reason).await
             }
             Err(NotYet::Blob(error)) if error.is_lost() && !asked_before => {
                 tracing::error!(delivery = %owed.id, file = %file.blob, error = observe::chain(&error), "a file is lost");
-                let told = format!(
-                    "The file \"{}\" could not be sent: its content is lost.",
-                    file.name
-                );
-                self.park(part, &told).await
+                self.park_unsent(part, file, "its content is lost").await
             }
             // A second copy would be worse than asking a person, and none can be made of what is lost.
             Err(error) if asked_before && error.leaves_doubt() => {
@@ -232,6 +227,11 @@ impl<'a> Work<'a> {
                 .await?;
         }
         Ok(staged)
+    }
+
+    async fn park_unsent(&self, part: &Part, file: &ReplyFile, why: &str) -> Result<(), NotYet> {
+        let told = format!("The file \"{}\" could not be sent: {why}.", file.name);
+        self.park(part, &told).await
     }
 
     async fn park(&self, part: &Part, told: &str) -> Result<(), NotYet> {
